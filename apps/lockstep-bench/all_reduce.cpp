@@ -17,6 +17,7 @@
 #include "core/base/element_type.hpp"
 #include "sync/reduce/paths.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -175,7 +176,8 @@ std::string bench_all_reduce(Runtime& runtime, const AllReduceOptions& options, 
   const int ranks = strategy.num_replicas_in_sync();
   const auto element_bytes = static_cast<std::int64_t>(size_of(options.dtype));
   if (options.explain) {
-    add(row_of_way(strategy.reductions().way_of_sum(*options.explain, options.dtype), *options.explain, options.dtype));
+    add(row_of_way(inside(strategy).reductions().way_of_sum(*options.explain, options.dtype), *options.explain,
+                   options.dtype));
     return {};
   }
   Memory memory{runtime};
@@ -196,7 +198,7 @@ std::string bench_all_reduce(Runtime& runtime, const AllReduceOptions& options, 
     Times times;
     // One agreement covers all iterations of a size, so the sum is measured without it.
     strategy.run([&](ReplicaContext& context) {
-      context.declared_merge(fmt::format("all-reduce of {} bytes", bytes), [&](Reductions& reductions) {
+      inside(context).declared_merge(fmt::format("all-reduce of {} bytes", bytes), [&](Reductions& reductions) {
         times = measure(reductions, mpi, memory, *tensors, bandwidth ? &*bandwidth : nullptr, count, options);
       });
     });

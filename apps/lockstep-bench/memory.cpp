@@ -6,7 +6,9 @@
 #include "core/base/element_type.hpp"
 #include "core/comm/communicator.hpp"
 #include "core/device/device.hpp"
+#include "core/tensor/inside.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::bench {
 
@@ -17,10 +19,11 @@ Tensor Memory::allocate(DType dtype, std::int64_t count) {
 }
 
 Tensor Memory::allocate_for_gradients(DType dtype, std::int64_t count) {
-  SharedAllocation shared = strategy_.reductions().allocate_shared(static_cast<std::size_t>(count) * size_of(dtype));
+  SharedAllocation shared =
+      inside(strategy_).reductions().allocate_shared(static_cast<std::size_t>(count) * size_of(dtype));
   if (!shared.memory.data()) return allocate(dtype, count);
   const TensorView view{shared.memory.data(), {count}, dtype};
-  return {std::make_shared<const Buffer>(std::move(shared.memory)), view};
+  return tensor_in(std::make_shared<const Buffer>(std::move(shared.memory)), view);
 }
 
 void Memory::write(const TensorView& host, const TensorView& here) {

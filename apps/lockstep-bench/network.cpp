@@ -15,6 +15,7 @@
 #include "apps/lockstep-bench/tcp_streams.hpp"
 #include "apps/lockstep-bench/timing.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -140,7 +141,7 @@ SumTimes measure_sums(Runtime& runtime, std::int64_t bytes, std::int64_t warm_up
   double error = 0;
   runtime.strategy().run([&](ReplicaContext& context) {
     inputs.emplace(memory, bytes / 4, mpi.rank(), mpi.ranks());
-    context.declared_merge(fmt::format("sums of {} bytes", bytes), [&](Reductions& reductions) {
+    inside(context).declared_merge(fmt::format("sums of {} bytes", bytes), [&](Reductions& reductions) {
       const EndsOf by_mpi{mpi, mpi};
       const TensorView sum = inputs->reduced.view();
       for (std::int64_t i = -warm_up; i < iterations; ++i) {
@@ -178,7 +179,7 @@ std::string bench_network(Runtime& runtime, const NetworkOptions& options, const
   for (std::int64_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 2) {
     LinkTimes times;
     strategy.run([&](ReplicaContext& context) {
-      context.declared_merge(fmt::format("the network with {} bytes", bytes), [&](Reductions& reductions) {
+      inside(context).declared_merge(fmt::format("the network with {} bytes", bytes), [&](Reductions& reductions) {
         times = measure_links(reductions, mpi, *tcp, *inputs, bytes, options);
       });
     });

@@ -14,6 +14,7 @@
 #include "apps/lockstep-bench/step_run.hpp"
 #include "apps/lockstep-bench/step_statistics.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -56,7 +57,7 @@ class LoneSteps {
  public:
   LoneSteps(const StepOptions& options, std::int64_t batch)
       : samples_{options.model, step_batches * batch},
-        run_{Strategy{*group_, timed_reductions(clock_, [] {})},
+        run_{strategy_on(*group_, timed_reductions(clock_, [] {})),
              clock_,
              samples_,
              {.model = options.model,

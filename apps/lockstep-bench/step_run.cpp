@@ -10,6 +10,7 @@
 #include "sync/optim/gradient_pieces.hpp"
 #include "sync/reduce/declared_sums.hpp"
 #include "sync/reduce/messages.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -68,7 +69,7 @@ std::vector<GradientMessage> StepRun::messages() {
   std::ranges::copy_if(model_->variables(), std::back_inserter(trained), &Variable::trainable);
   const detail::GradientPieces pieces{strategy_.store(), trained, Here::current()};
   std::vector<GradientMessage> messages;
-  for (const GradientBucket& bucket : pieces.buckets(strategy_.reductions().packing(), detail::early_bytes))
+  for (const GradientBucket& bucket : pieces.buckets(inside(strategy_).reductions().packing(), detail::early_bytes))
     messages.push_back({static_cast<std::int64_t>(bucket.memory.bytes()), bucket.pieces});
   return messages;
 }

@@ -16,6 +16,7 @@
 #include "models/input/samples.hpp"
 #include "models/input/text_sets.hpp"
 #include "models/input/tokens.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -93,7 +94,7 @@ std::int64_t parameters_of(const nn::Model& model) {
 
 std::int64_t state_bytes_of(const nn::Model& model) {
   std::set<const detail::StoreSegment*> segments;
-  for (const Variable& variable : model.variables()) segments.insert(variable.state().segment.get());
+  for (const Variable& variable : model.variables()) segments.insert(inside(variable).state().segment.get());
   std::int64_t bytes = 0;
   for (const detail::StoreSegment* const segment : segments)
     for (const auto& [name, values] : segment->slots) bytes += static_cast<std::int64_t>(values.view().bytes());

@@ -15,6 +15,7 @@
 #include "core/control/meeting_point.hpp"
 #include "models/fit/evaluation_pass.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -52,7 +53,7 @@ EvaluationResult Trainer::evaluate() && {
                           .evaluation = {.step = restored.steps}};
   const std::unique_ptr<Observer> progress = make_progress(is_chief() ? options_.progress : ShowProgress::no);
   {
-    const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
+    const MeetingPoint::NamedSteps named = inside(strategy_).group().meeting().keep_named_steps();
     if (restored.steps > 0) strategy_.set_step(restored.steps, Strategy::RunKind::evaluation);
     pass.run(result.evaluation, *progress, Here::current());
   }

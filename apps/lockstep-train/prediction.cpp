@@ -10,6 +10,7 @@
 #include "apps/lockstep-train/trainer.hpp"
 #include "core/control/meeting_point.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -22,7 +23,8 @@ std::vector<double> predict_round(Strategy& strategy, Predictor& predictor, cons
                                   const SampleSource& source) {
   const std::int64_t numbers = predictor.numbers(), ranks = strategy.num_replicas_in_sync();
   std::vector<double> rows(static_cast<std::size_t>(samples.size() * numbers));
-  const auto alone = strategy.group().meeting().working_alone();  // a text may take longer than the stall timeout
+  const auto alone =
+      inside(strategy).group().meeting().working_alone();  // a text may take longer than the stall timeout
   strategy.run([&](ReplicaContext& context) {
     std::int64_t piece = 0;
     for (std::int64_t first = samples.first; first < samples.last; first += predictor.at_once(), ++piece) {
@@ -48,7 +50,7 @@ std::vector<Prediction> Trainer::predict() && {
     log::info(fmt::format("predicting {} samples of {} with {} from {}", predictor->count(), options_.predict.string(),
                           model_->name(), restored.from.string()));
 
-  const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
+  const MeetingPoint::NamedSteps named = inside(strategy_).group().meeting().keep_named_steps();
   strategy_.set_step(0, Strategy::RunKind::prediction);
   std::vector<Prediction> predictions;
   const std::int64_t round = pieces_of_round * predictor->at_once();

@@ -17,13 +17,14 @@
 #include "core/order/shard_request.hpp"
 #include "sync/checkpoint/program_state.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 Trainer::Trainer(Strategy& strategy, std::string device, TrainingOptions options)
     : strategy_{strategy}, device_{std::move(device)}, options_{std::move(options)} {}
 
 void Trainer::set_up(const std::function<void()>& work, Here here) {
-  const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
+  const MeetingPoint::NamedSteps named = inside(strategy_).group().meeting().keep_named_steps();
   strategy_.set_step(0, Strategy::RunKind::setup);
   strategy_.run([&](ReplicaContext&) { work(); }, {}, here);
 }
@@ -44,7 +45,8 @@ void Trainer::load() {
   const ShardRequest::Choice shards = choose_shards(ranks());
   if (is_chief()) {
     if (!shards.note.empty()) log::info(shards.note);
-    if (const std::string warning = thread_warning(options_.threads, strategy_.group().ranks_of_node(), find_cores());
+    if (const std::string warning =
+            thread_warning(options_.threads, inside(strategy_).group().ranks_of_node(), find_cores());
         !warning.empty())
       log::warning(warning);
   }

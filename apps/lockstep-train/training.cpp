@@ -30,6 +30,7 @@
 #include "sync/checkpoint/program_state.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -102,7 +103,7 @@ void Trainer::hold_folders() {
   if (!writes && !resumes && options_.run_folder.empty()) return;
   set_up([&] {
     if (!is_chief()) return;
-    const auto alone = strategy_.group().meeting().working_alone();  // another job may be ending
+    const auto alone = inside(strategy_).group().meeting().working_alone();  // another job may be ending
     if (!options_.run_folder.empty())
       run_folder_ =
           hold_run_folder(options_.run_folder, names_of_record(), resumes ? RunStart::may_resume : RunStart::anew);
@@ -133,8 +134,8 @@ FitOptions Trainer::fit_options() const {
 }
 
 std::string Trainer::compression() const {
-  const std::optional<DType> type = strategy_.reductions().gradient_compression();
-  return type ? compression_text(*type, strategy_.group().node_of_rank(), shards_) : std::string{};
+  const std::optional<DType> type = inside(strategy_).reductions().gradient_compression();
+  return type ? compression_text(*type, inside(strategy_).group().node_of_rank(), shards_) : std::string{};
 }
 
 /// Of a training without checkpoints, the manager serves to resume one.

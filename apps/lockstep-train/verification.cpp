@@ -27,6 +27,7 @@
 #include "sync/checkpoint/checkpoint_folder.hpp"
 #include "sync/checkpoint/checkpoint_reading.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -200,7 +201,7 @@ void LedgerCheck::fail(const std::string& what, AuditError::Finding finding) {
 }
 
 void LedgerCheck::fail_with(const std::string& sentence, AuditError::Finding finding) {
-  strategy_.group().meeting().fail(std::make_exception_ptr(AuditError{sentence, std::move(finding)}));
+  inside(strategy_).group().meeting().fail(std::make_exception_ptr(AuditError{sentence, std::move(finding)}));
 }
 
 void LedgerCheck::on_digests(const Digests& digests) {

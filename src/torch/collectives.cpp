@@ -10,7 +10,9 @@
 #include <lockstep/torch/collectives.hpp>
 
 #include "core/device/device.hpp"
+#include "core/tensor/inside.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/strategy/reduced_leaves.hpp"
 #include "torch/replica.hpp"
 
@@ -27,7 +29,7 @@ class Collective {
   Collective(ReplicaContext& context, const Call& call, const TensorList& list, Wanted wanted, ReduceOp op = {})
       : call_{call}, list_{list}, wanted_{wanted}, stream_{context.strategy().stream()} {
     lockstep::detail::require_current(context, call);
-    context.strategy().require_not_captured(*call.here);
+    inside(context.strategy()).require_not_captured(*call.here);
     device_ = make_torch_device(stream_);
     for (const at::Tensor& tensor : list.tensors) {
       require_usable(tensor);
@@ -54,14 +56,15 @@ class Collective {
     std::vector<Tensor> shared;
     for (const at::Tensor& tensor : operands_) {
       const TensorView all = view(tensor);
-      shared.emplace_back(std::make_shared<Buffer>(all.data(), all.bytes(), all.device(), [tensor](void*) {}), all);
+      shared.push_back(lockstep::tensor_in(
+          std::make_shared<Buffer>(all.data(), all.bytes(), all.device(), [tensor](void*) {}), all));
     }
     return shared;
   }
 
   /// COLL. `operation` is what the ranks compare beside the call and the operands: "sum of ".
   void meet(ReplicaContext& context, std::string_view operation, const std::function<void(Reductions&)>& make) {
-    device_->on_stream([&] { context.declared_merge(text(operation), make, *call_.here); });
+    device_->on_stream([&] { inside(context).declared_merge(text(operation), make, *call_.here); });
   }
 
  private:

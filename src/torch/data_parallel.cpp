@@ -6,6 +6,7 @@
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 
+#include "sync/strategy/inside.hpp"
 #include "sync/update/update_kernels.hpp"
 #include "torch/sparse_rows.hpp"
 #include "torch/step.hpp"
@@ -18,9 +19,9 @@ ModuleList states_of(const std::vector<ReplicatedModule*>& modules) {
   ModuleList states;
   for (const ReplicatedModule* const module : modules) {
     if (!module) throw InvalidArgument{"a backward pass of a null module"};
-    if (std::ranges::find(states, &module->impl()) != states.end())
-      throw InvalidArgument{fmt::format("a backward pass that names {} twice", module->impl().label)};
-    states.push_back(&module->impl());
+    if (std::ranges::find(states, &inside(*module).impl()) != states.end())
+      throw InvalidArgument{fmt::format("a backward pass that names {} twice", inside(*module).impl().label)};
+    states.push_back(&inside(*module).impl());
     if (&states.front()->store != &states.back()->store)
       throw InvalidArgument{fmt::format("a backward pass of {} and {}, which are of two strategies",
                                         states.front()->label, states.back()->label)};
@@ -198,7 +199,7 @@ template <class Rules>
 ReplicatedModule::Optimizer ReplicatedModule::make_optimizer(const typename Rules::Options& options, const Here& here) {
   auto rules = std::make_unique<Rules>(options);
   const std::vector<Variable> all = variables();
-  if (!all.empty()) rules->prepare(**all.front().state().strategy, all, here);
+  if (!all.empty()) rules->prepare(**inside(all.front()).state().strategy, all, here);
   return Optimizer{std::unique_ptr<Optimizer::Impl>{new Optimizer::Impl{impl_, std::move(rules)}}};
 }
 

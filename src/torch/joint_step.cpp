@@ -8,6 +8,7 @@
 #include "sync/reduce/declared_sums.hpp"
 #include "sync/reduce/fixed_order_sum.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/step.hpp"
 
@@ -64,7 +65,7 @@ ReplicatedModule::MeanLoss Step::of_joint_shards(int shards, Range own, const Co
   joint.run_forward([&](std::string_view what, const at::Tensor& sum) {
     const TensorView view = view_of(sum, stream_.kind());
     const auto add = [&](Reductions& reductions) { reductions.all_reduce(ReduceOp::sum, {&view, 1}); };
-    device().on_stream([&] { context_.declared_merge(fmt::format("{}, {}", start, what), add, here_); });
+    device().on_stream([&] { inside(context_).declared_merge(fmt::format("{}, {}", start, what), add, here_); });
   });
   for (const auto& pass : passes) {
     joint.state().include(pass->foreign(), pass->strangers());

@@ -16,6 +16,7 @@
 #include "core/control/announced_failure.hpp"
 #include "core/control/tag.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::libtorch {
 namespace {
@@ -199,7 +200,7 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const Repli
       audit_every{options.audit_every},
       audit_seed{options.audit_seed} {
   const NamedTensors named_parameters = parts.parameters(), named_buffers = parts.buffers();
-  lockstep::detail::announcing_failure(strategy.group().meeting(), [&] {
+  lockstep::detail::announcing_failure(inside(strategy).group().meeting(), [&] {
     device = make_torch_device(store.stream());
     require_usable(device->device(), named_parameters, named_buffers);
     require_own_memory(named_parameters, named_buffers, modules_of(store));
@@ -211,7 +212,7 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const Repli
     parameters.push_back({value, create(strategy, options, name, value, true, here), {}, {}});
   for (const auto& [name, value] : named_buffers)
     buffers.push_back({value, create(strategy, options, name, value, false, here), {}});
-  strategy.agree(
+  inside(strategy).agree(
       TagKind::create, here,
       fmt::format("DataParallel of {}: {}, {} buffers{}", label, describe_parameters(named_parameters, parts.tables),
                   buffers.size(), audit_every ? fmt::format(", audits every {} by {}", *audit_every, audit_seed) : ""));
@@ -234,7 +235,7 @@ ReplicatedModule::Impl::Impl(Strategy& strategy, ModuleParts module, const Repli
   }
   owners().add(*this);
   external_values = make_module_values(*this);
-  store.add_external_values(external_values);
+  inside(store).add_external_values(external_values);
 }
 
 ReplicatedModule::Impl::~Impl() {

@@ -302,4 +302,18 @@ void divide(at::Tensor& gradient, double divisor);
 /// The elements of a contiguous tensor in memory of that kind.
 TensorView view_of(const at::Tensor& tensor, DeviceKind kind = DeviceKind::cpu);
 
+inline lockstep::detail::Inside<ReplicatedModule> inside(const ReplicatedModule& module);
+
 }  // namespace lockstep::libtorch
+
+template <>
+struct lockstep::detail::Inside<lockstep::libtorch::ReplicatedModule> {
+  const libtorch::ReplicatedModule& module;
+
+  libtorch::ReplicatedModule::Impl& impl() const { return *module.impl_; }
+};
+
+inline lockstep::detail::Inside<lockstep::libtorch::ReplicatedModule> lockstep::libtorch::inside(
+    const ReplicatedModule& module) {
+  return {module};
+}

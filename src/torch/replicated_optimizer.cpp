@@ -15,6 +15,7 @@
 #include "core/control/tag.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/strategy/external_values.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/strategy/type_text.hpp"
 #include "torch/optimizer_kinds.hpp"
 #include "torch/replica.hpp"
@@ -71,7 +72,7 @@ class ReplicatedOptimizer::State final : public lockstep::detail::ExternalValues
 
  private:
   void hold(const at::Tensor& tensor, std::size_t group, const std::map<const void*, Variable>& variables);
-  void require_held_alone(const VariableStore& store) const;
+  void require_held_alone(VariableStore& store) const;
   void require_same_parameters() const;
   void look_at(HeldParameter& parameter);
   std::string description() const;
@@ -120,7 +121,7 @@ void ReplicatedOptimizer::State::hold(const at::Tensor& tensor, std::size_t grou
   const std::string name{found->second.name()};
   if (std::ranges::find(parameters_, name, &HeldParameter::name) != parameters_.end())
     throw InvalidArgument{fmt::format("parameter '{}' is in a {} twice", name, class_)};
-  if (found->second.state().segment->slices)
+  if (inside(found->second).state().segment->slices)
     throw InvalidArgument{
         fmt::format("a {} keeps the whole state of parameter '{}' on every rank, and the strategy shares the work of "
                     "optimizers in slices (shard_optimizer); expected an optimizer of the module, as "
@@ -133,8 +134,8 @@ std::string ReplicatedOptimizer::State::description() const {
   return fmt::format("the {} that has been replicated{}{}", class_, site_.empty() ? "" : " at ", site_);
 }
 
-void ReplicatedOptimizer::State::require_held_alone(const VariableStore& store) const {
-  for (const auto& external : store.external_values()) {
+void ReplicatedOptimizer::State::require_held_alone(VariableStore& store) const {
+  for (const auto& external : inside(store).external_values()) {
     const auto* const other = dynamic_cast<const State*>(external.get());
     if (!other) continue;
     for (const HeldParameter& each : parameters_)
@@ -265,25 +266,25 @@ std::shared_ptr<ReplicatedOptimizer::State> ReplicatedOptimizer::make(
   if (with_parameters == modules.end())
     throw InvalidArgument{"a ReplicatedOptimizer of no module with parameters; expected the modules that it trains"};
   VariableStore& store = (*with_parameters)->store;
-  Strategy& strategy = **(*with_parameters)->parameters.front().variable.state().strategy;
-  const auto state = lockstep::detail::announcing_failure(strategy.group().meeting(), here, [&] {
+  Strategy& strategy = **inside((*with_parameters)->parameters.front().variable).state().strategy;
+  const auto state = lockstep::detail::announcing_failure(inside(strategy).group().meeting(), here, [&] {
     for (const ReplicatedModule::Impl* const each : modules)
       if (&each->store != &store) throw InvalidArgument{"a ReplicatedOptimizer of modules of several strategies"};
     return std::make_shared<State>(store, modules, optimizer, here);
   });
-  strategy.agree(TagKind::create, here, state->text());
-  store.add_external_values(state);
+  inside(strategy).agree(TagKind::create, here, state->text());
+  inside(store).add_external_values(state);
   return state;
 }
 
 ReplicatedOptimizer::ReplicatedOptimizer(const ReplicatedModule& module, ::torch::optim::Optimizer& optimizer,
                                          Here here)
-    : state_{make({&module.impl()}, optimizer, here)} {}
+    : state_{make({&inside(module).impl()}, optimizer, here)} {}
 
 ReplicatedOptimizer::ReplicatedOptimizer(const std::vector<ReplicatedModule*>& modules,
                                          ::torch::optim::Optimizer& optimizer, Here here) {
   std::vector<ReplicatedModule::Impl*> impls;
-  for (const ReplicatedModule* const module : modules) impls.push_back(&module->impl());
+  for (const ReplicatedModule* const module : modules) impls.push_back(&inside(*module).impl());
   state_ = make(impls, optimizer, here);
 }
 

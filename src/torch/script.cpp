@@ -15,6 +15,7 @@
 
 #include "core/control/meeting_point.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {
@@ -140,14 +141,14 @@ DataParallel<jit::Module>::DataParallel(Strategy& strategy, jit::Module module,
     : ReplicatedModule{[&] {
         ModuleParts parts = parts_of(module);
         if (module.named_parameters().size() == 0)
-          strategy.group().meeting().fail(std::make_exception_ptr(InvalidArgument{fmt::format(
+          inside(strategy).group().meeting().fail(std::make_exception_ptr(InvalidArgument{fmt::format(
               "the TorchScript module {} has no parameters; expected one that torch.jit.freeze has not made into "
               "constants",
               parts.kind)}));
         return std::make_shared<Impl>(strategy, std::move(parts), options, here);
       }()},
       module_{std::move(module)} {
-  impl().prepare();
+  inside(*this).impl().prepare();
 }
 
 }  // namespace lockstep::libtorch

@@ -7,6 +7,7 @@
 #include <ATen/Functions.h>
 
 #include "core/device/device.hpp"
+#include "core/tensor/inside.hpp"
 #include "sync/step/rows.hpp"
 #include "torch/replica.hpp"
 
@@ -20,7 +21,7 @@ at::ScalarType sum_type_of(const at::Tensor& table) {
 /// The same memory, of a contiguous tensor on the host.
 Tensor shared(const at::Tensor& tensor) {
   const auto own = std::make_shared<const at::Tensor>(tensor);
-  return {std::shared_ptr<const Buffer>{own, nullptr}, view_of(tensor)};
+  return lockstep::tensor_in(std::shared_ptr<const Buffer>{own, nullptr}, view_of(tensor));
 }
 
 Shape shape_of(const at::Tensor& tensor) {

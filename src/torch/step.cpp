@@ -12,6 +12,7 @@
 
 #include "core/base/element_type.hpp"
 #include "core/order/other_bits.hpp"
+#include "sync/strategy/inside.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/sync_sums.hpp"
 
@@ -296,7 +297,7 @@ ReplicatedModule::MeanLoss Step::run(std::string_view what, const SumList& on_th
     if (std::ranges::find(modules_, module) == modules_.end() && !module->buffers.empty())
       text += fmt::format(", with {} buffers of {}", module->buffers.size(), module->label);
   if (!on_the_way.counts.empty()) text += fmt::format(", with {}", describe(on_the_way));
-  const std::vector<GradientBucket> messages = buckets(context_.strategy().reductions());
+  const std::vector<GradientBucket> messages = buckets(inside(context_.strategy()).reductions());
   SynchronousStep step{.agree = std::move(text), .sums = on_the_way, .buckets = messages};
   step.compute = [&](DeclaredSums& sums) {
     device().stream_follows();

@@ -14,6 +14,7 @@
 #include "core/tensor/digest.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/strategy/audit_schedule.hpp"
+#include "sync/strategy/inside.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/step.hpp"
 #include "torch/torch_random.hpp"
@@ -34,7 +35,7 @@ void Step::begin_audit(Range own) {
   const AuditSchedule schedule{*module->audit_every, module->audit_seed, ranks, own.size()};
   const std::optional<AuditSchedule::Turn> turn = schedule.in(module->steps_in_shards);
   if (!turn) return;
-  ReplicaGroup& group = context_.strategy().group();
+  ReplicaGroup& group = inside(context_.strategy()).group();
   const auto step = static_cast<std::int64_t>(group.meeting().position().step) - 1;
   audited_.emplace(group, step, own.size(), *turn);
 }
@@ -122,7 +123,7 @@ void Step::require_passed_audit(const Compute& compute) {
   // Ranks with other weights get other gradients, and all of them are right.
   context_.merge_call([&](Strategy& strategy) { strategy.attest({}, here_); }, {}, here_);
   restoring_buffers([&] {
-    MeetingPoint& meeting = context_.strategy().group().meeting();
+    MeetingPoint& meeting = inside(context_.strategy()).group().meeting();
     const std::array<std::int64_t, 1> draws{depends_on_random_numbers(compute)};
     const std::vector<std::int64_t> all = meeting.gather(draws);
     if (std::ranges::find(all, 1) != all.end())

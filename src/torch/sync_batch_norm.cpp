@@ -20,6 +20,7 @@
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/context_stack.hpp"
+#include "sync/strategy/inside.hpp"
 #include "torch/autograd_graph.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/replica.hpp"
@@ -112,7 +113,7 @@ void sum_over_ranks(ReplicaContext& replica, const std::string& layer, const at:
                                       own.device().str(), device->device().str())};
   const TensorView view = view_of(own, stream.kind());
   const auto add = [&](Reductions& reductions) { reductions.all_reduce(ReduceOp::sum, {&view, 1}); };
-  device->on_stream([&] { replica.declared_merge(fmt::format("{} f64 of a {}", view.count(), layer), add); });
+  device->on_stream([&] { inside(replica).declared_merge(fmt::format("{} f64 of a {}", view.count(), layer), add); });
 }
 
 }  // namespace
@@ -197,7 +198,7 @@ at::Tensor SyncBatchNorm::Impl::forward(const at::Tensor& x) {
   c10::intrusive_ptr<SumPoint> point;
   if (shard || shared) point = c10::make_intrusive<SumPoint>(2 * channels, x.size(0) > 0);
   if (shared && !shard) {
-    const Tag& last = replica->strategy().group().meeting().last();
+    const Tag& last = inside(replica->strategy()).group().meeting().last();
     point->layer = layer;
     point->pass = digest_of(fmt::format("{} {}", last.run, last.sequence));
   }

@@ -25,6 +25,7 @@
 #include "models/nn/joint_model.hpp"
 #include "sync/group/local_group.hpp"
 #include "sync/reduce/declared_sums.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::bench;
@@ -263,7 +264,7 @@ TEST_CASE("a run times each part of a step as often as fit comes to it") {
   const RandomSamples samples{model, 4};
   const auto group = make_local_group();
   const auto run_of = [&](int shards) {
-    return StepRun{Strategy{*group, timed_reductions(clock, [&] { hand.milliseconds += 100; })},
+    return StepRun{strategy_on(*group, timed_reductions(clock, [&] { hand.milliseconds += 100; })),
                    clock,
                    samples,
                    {.model = model, .global_batch = 4, .shards = shards}};
@@ -303,7 +304,7 @@ TEST_CASE("a run's threads end with its block") {
   // The threads share the products of one shard, or compute two.
   for (const int shards : {1, 2}) {
     CAPTURE(shards);
-    StepRun run{Strategy{*group, timed_reductions(clock, [] {})},
+    StepRun run{strategy_on(*group, timed_reductions(clock, [] {})),
                 clock,
                 samples,
                 {.global_batch = 32, .shards = shards, .threads = 2}};
@@ -320,7 +321,7 @@ TEST_CASE("a model takes as many passes as it has shards, and each is timed") {
   }};
   const RandomSamples samples{StepModel::convnet, 8};
   const auto group = make_local_group();
-  StepRun run{Strategy{*group, timed_reductions(clock, [] {})},
+  StepRun run{strategy_on(*group, timed_reductions(clock, [] {})),
               clock,
               samples,
               {.model = StepModel::convnet, .global_batch = 8, .shards = 4}};

@@ -11,13 +11,14 @@
 #include "apps/lockstep-bench/step_run.hpp"
 #include "core/base/element_count.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::bench;
 
 TEST_CASE("the arithmetic of a step is that of the model's weights") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   const std::shared_ptr<const ops::Kernels> kernels =
       ops::make_kernels(ops::Kernels::Choice::reference, {}, strategy.stream());
   const auto weights_of = [&](StepModel kind) {
@@ -104,7 +105,7 @@ TEST_CASE("gradients travel between nodes in messages of neighbours, and are rea
   StepClock clock;
   const RandomSamples samples{StepModel::mlp, 4};
   const auto group = make_local_group();
-  StepRun run{Strategy{*group, timed_reductions(clock, [] {})},
+  StepRun run{strategy_on(*group, timed_reductions(clock, [] {})),
               clock,
               samples,
               {.model = StepModel::mlp, .global_batch = 4, .shards = 1}};

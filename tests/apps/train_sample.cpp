@@ -9,6 +9,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/phase_rows.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using lockstep::test::Table;
@@ -47,7 +48,7 @@ class WritingTask final : public TrainingTask {
 TEST_CASE("the chief is not late, however long it writes") {
   Table table;
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   group->meeting().set_phases(&table.rows);
   WritingTask task{table.rows};
   strategy.run([](ReplicaContext&) {});

@@ -45,7 +45,7 @@ bool all_are(const Tensor& values, float expected) {
 
 /// Another stream copies `sum` to the host, and finds `expected` in its first and last elements.
 void check_copied_by(Stream& other, const Tensor& sum, float expected) {
-  const Buffer pinned = gpu().stream.allocate_pinned(sum.view().bytes());
+  const Buffer pinned = inside(gpu().stream).allocate_pinned(sum.view().bytes());
   other.copy(pinned.data(), sum.view().data(), pinned.bytes());
   other.synchronize();
   const TensorView values{pinned.data(), sum.shape(), DType::f32};
@@ -92,14 +92,14 @@ TEST_CASE("memory of a GPU is aligned, its own, and of any size") {
   std::vector<Buffer> buffers;
   std::set<std::byte*> addresses;
   for (const std::size_t bytes : {1, 3, 256, 1000, 1 << 20}) {
-    buffers.push_back(gpu().stream.allocate(bytes));
+    buffers.push_back(inside(gpu().stream).allocate(bytes));
     CHECK(buffers.back().bytes() == bytes);
     CHECK(buffers.back().kind() == DeviceKind::cuda);
     CHECK(reinterpret_cast<std::uintptr_t>(buffers.back().data()) % Buffer::alignment == 0);
     addresses.insert(buffers.back().data());
   }
   CHECK(addresses.size() == buffers.size());
-  const Buffer nothing = gpu().stream.allocate(0);
+  const Buffer nothing = inside(gpu().stream).allocate(0);
   CHECK(nothing.bytes() == 0);
   gpu().stream.copy(nothing.data(), nothing.data(), 0);
   gpu().stream.fill_zero(nothing.data(), 0);
@@ -109,8 +109,8 @@ TEST_CASE("bytes go to a GPU, across it and back", "[large]") {
   for (const std::size_t count : {std::size_t{1}, std::size_t{4099}, std::size_t{1} << 26}) {
     CAPTURE(count);
     const auto bytes = bytes_from(count, 3);
-    const Buffer there = gpu().stream.allocate(count);
-    const Buffer across = gpu().stream.allocate(count);
+    const Buffer there = inside(gpu().stream).allocate(count);
+    const Buffer across = inside(gpu().stream).allocate(count);
     {
       auto given_up = bytes;  // not pinned: may go, or change, when the call is over
       gpu().stream.copy(there.data(), given_up.data(), count);
@@ -119,7 +119,7 @@ TEST_CASE("bytes go to a GPU, across it and back", "[large]") {
     gpu().stream.copy(across.data(), there.data(), count);
     CHECK(read(across) == bytes);
 
-    const Buffer pinned = gpu().stream.allocate_pinned(count);
+    const Buffer pinned = inside(gpu().stream).allocate_pinned(count);
     CHECK(pinned.kind() == DeviceKind::cpu);
     CHECK(std::all_of(pinned.data(), pinned.data() + count, [](std::byte byte) { return byte == std::byte{0}; }));
     gpu().stream.copy(pinned.data(), across.data(), count);
@@ -129,13 +129,13 @@ TEST_CASE("bytes go to a GPU, across it and back", "[large]") {
     gpu().stream.copy(there.data(), pinned.data(), count);
     CHECK(read(there) == bytes);
   }
-  CHECK(gpu().stream.allocate_pinned(0).bytes() == 0);
+  CHECK(inside(gpu().stream).allocate_pinned(0).bytes() == 0);
 }
 
 TEST_CASE("pinned memory is zero, also where some was used before") {
   for (int again = 0; again < 3; ++again)
     for (const std::size_t count : {std::size_t{1}, std::size_t{4099}, std::size_t{1} << 20}) {
-      const Buffer pinned = gpu().stream.allocate_pinned(count);
+      const Buffer pinned = inside(gpu().stream).allocate_pinned(count);
       CHECK(std::all_of(pinned.data(), pinned.data() + count, [](std::byte byte) { return byte == std::byte{0}; }));
       std::memset(pinned.data(), 0x5a, count);
     }
@@ -164,7 +164,7 @@ TEST_CASE("a thread whose current GPU is another uses that of its stream") {
 
 TEST_CASE("zeros fill the range that was asked for") {
   const auto bytes = bytes_from(1000, 5);
-  const Buffer memory = gpu().stream.allocate(bytes.size());
+  const Buffer memory = inside(gpu().stream).allocate(bytes.size());
   gpu().stream.copy(memory.data(), bytes.data(), bytes.size());
   gpu().stream.fill_zero(memory.data() + 7, 500);
   auto expected = bytes;
@@ -175,11 +175,11 @@ TEST_CASE("zeros fill the range that was asked for") {
 TEST_CASE("an event is done when the work before it is", "[large]") {
   const auto stream = gpu().device.make_stream();
   const auto kernels = ops::make_kernels(ops::Kernels::Choice::cuda, {}, *stream);
-  const auto before = stream->record();
+  const auto before = inside(*stream).record();
   before->synchronize();
   CHECK(before->done());
   const Tensor sum = slow_count(*stream, *kernels, 100);
-  const auto after = stream->record();
+  const auto after = inside(*stream).record();
   after->synchronize();
   CHECK(after->done());
   const auto other = gpu().device.make_stream();  // not ordered with the first, nor need it be any more
@@ -191,12 +191,12 @@ TEST_CASE("a stream that waits for an event finds what was enqueued before it, a
   const auto second = gpu().device.make_stream();
   const auto kernels = ops::make_kernels(ops::Kernels::Choice::cuda, {}, *first);
   const Tensor sum = slow_count(*first, *kernels, 1000);
-  second->wait(*first->record());  // the event may go at once
+  inside(*second).wait(*inside(*first).record());  // the event may go at once
   check_copied_by(*second, sum, 1000);
 
   // The host's work is done already: there is nothing to wait for.
-  second->wait(*Stream::host().record());
-  Stream::host().wait(*second->record());
+  inside(*second).wait(*inside(Stream::host()).record());
+  inside(Stream::host()).wait(*inside(*second).record());
 }
 
 TEST_CASE("memory that is given back may be used by what was enqueued before, and is had again after", "[large]") {
@@ -219,7 +219,7 @@ TEST_CASE("memory that is given back may be used by what was enqueued before, an
 
 TEST_CASE("memory outlives the stream that gave it") {
   auto stream = gpu().device.make_stream();
-  const Buffer memory = stream->allocate(1000);
+  const Buffer memory = inside(*stream).allocate(1000);
   const auto bytes = bytes_from(1000, 9);
   stream->copy(memory.data(), bytes.data(), bytes.size());
   stream.reset();
@@ -234,8 +234,8 @@ TEST_CASE("reading a GPU's memory waits for every stream", "[large]") {
 
 TEST_CASE("memory that a GPU does not have is an error that says how much was asked for, and no more than that") {
   constexpr std::size_t far_too_much = std::size_t{1} << 42;
-  CHECK_THROWS_AS(gpu().stream.allocate(far_too_much), DeviceError);
-  CHECK_THROWS_WITH(gpu().stream.allocate(far_too_much),
+  CHECK_THROWS_AS(inside(gpu().stream).allocate(far_too_much), DeviceError);
+  CHECK_THROWS_WITH(inside(gpu().stream).allocate(far_too_much),
                     Catch::Contains(std::to_string(far_too_much) + " bytes of memory"));
   CHECK(all_are(slow_count(gpu().stream, gpu().kernels, 3), 3));
 }

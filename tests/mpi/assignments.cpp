@@ -9,6 +9,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -92,15 +93,15 @@ TEST_CASE("in cross-replica context and in update an assignment of a mirrored va
     const auto make = [&] { return strategy.create_variable({.name = "v", .aggregation = aggregation}, hundred); };
     const MirroredVariable in_scope = make(), in_merge = make(), in_update = make();
     strategy.seal();
-    const auto before = strategy.group().meeting().meetings();
+    const auto before = inside(strategy).group().meeting().meetings();
     {
       const Scope scope = strategy.scope();
       method(in_scope, 6);
     }
     strategy.extended().update(in_update, [&](const Variable& variable) { method(variable, 6); });
-    CHECK(strategy.group().meeting().meetings() == before);
+    CHECK(inside(strategy).group().meeting().meetings() == before);
     strategy.run([&](ReplicaContext& context) { context.merge_call([&](Strategy&) { method(in_merge, 6); }); });
-    CHECK(strategy.group().meeting().meetings() == before + 2);  // of run and merge_call
+    CHECK(inside(strategy).group().meeting().meetings() == before + 2);  // of run and merge_call
     for (const MirroredVariable& variable : {in_scope, in_merge, in_update})
       CHECK(component(variable) == method.result(6));
   });
@@ -113,10 +114,10 @@ TEST_CASE("in replica context and in update an assignment of a sync-on-read vari
     const auto make = [&] { return strategy.create_sync_on_read({.name = "v", .aggregation = aggregation}, hundred); };
     const SyncOnReadVariable in_replica = make(), in_update = make();
     strategy.seal();
-    const auto before = strategy.group().meeting().meetings();
+    const auto before = inside(strategy).group().meeting().meetings();
     strategy.run([&](ReplicaContext&) { method(in_replica, rank() + 1); });
     strategy.extended().update(in_update, [&](const Variable& variable) { method(variable, 6); });
-    CHECK(strategy.group().meeting().meetings() == before + 1);  // of run
+    CHECK(inside(strategy).group().meeting().meetings() == before + 1);  // of run
     CHECK(component(in_replica) == method.result(rank() + 1));
     CHECK(component(in_update) == method.result(6));  // whole, also where components are summed
   });
@@ -129,7 +130,7 @@ TEST_CASE("in cross-replica context a sync-on-read variable is assigned on all c
     const SyncOnReadVariable variable =
         strategy.create_sync_on_read({.name = "v", .aggregation = aggregation}, hundred);
     strategy.seal();
-    const auto before = strategy.group().meeting().meetings();
+    const auto before = inside(strategy).group().meeting().meetings();
     if (method.keeps == 0) {
       method(variable, 6.0 * ranks());
       CHECK(component(variable) == (aggregation == Variable::Aggregation::sum ? 6 : 6.0 * ranks()));
@@ -137,7 +138,7 @@ TEST_CASE("in cross-replica context a sync-on-read variable is assigned on all c
       CHECK_THROWS_AS(method(variable, 6), ContextError);
       CHECK(component(variable) == 100);
     }
-    CHECK(strategy.group().meeting().meetings() == before);
+    CHECK(inside(strategy).group().meeting().meetings() == before);
     if (method.keeps == 0 && aggregation != Variable::Aggregation::none)
       CHECK(variable.read().to_vector<double>() == std::vector{6.0 * ranks()});
   });

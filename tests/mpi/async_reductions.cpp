@@ -14,6 +14,7 @@
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/reduction_choice.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -140,7 +141,7 @@ TEST_CASE("ranks wait for one reduction in whatever order and place, even beyond
 }
 
 TEST_CASE("all_reduce_async costs one agreement, and its wait none", "[K-7]") {
-  MeetingPoint& meeting = runtime().strategy().group().meeting();
+  MeetingPoint& meeting = inside(runtime().strategy()).group().meeting();
   const auto before = meeting.meetings();
   runtime().strategy().run([&](ReplicaContext& context) {
     auto pending = context.all_reduce_async(ReduceOp::sum, std::vector<float>{1, 2});
@@ -222,7 +223,7 @@ TEST_CASE("a result that nobody waited for is an error at the end of the run, wh
 
 TEST_CASE("what one rank alone does wrong with a pending reduction stays on that rank", "[K-7]") {
   Strategy& strategy = runtime().strategy();
-  MeetingPoint& meeting = strategy.group().meeting();
+  MeetingPoint& meeting = inside(strategy).group().meeting();
   std::vector<ReplicaContext::PendingReduction<int>> kept;
   const auto wait = [](ReplicaContext::PendingReduction<int>& pending) {
     return message_of<ContextError>([&] { (void)pending.wait(); });

@@ -11,6 +11,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -74,7 +75,7 @@ struct AttestedProgram {
     return strategy.same_on_all(message_of<DriftError>([&] { run(); })).value();
   }
 
-  std::uint64_t meetings() { return strategy.group().meeting().meetings(); }
+  std::uint64_t meetings() { return inside(strategy).group().meeting().meetings(); }
 
  private:
   void make(const char* name, const Tensor& value) {

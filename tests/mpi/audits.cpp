@@ -27,6 +27,7 @@
 #include "sync/group/local_group.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/strategy/audit_schedule.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -177,7 +178,7 @@ constexpr Audited audited_models[]{Audited::mlp, Audited::gpt, Audited::convnet}
 /// Elsewhere one thread computes all shards, however many are asked for.
 bool may_have_threads() {
   Strategy& strategy = runtime().strategy();
-  return strategy.stream().kind() == DeviceKind::cpu && strategy.group().job().may_start_threads();
+  return strategy.stream().kind() == DeviceKind::cpu && inside(strategy).group().job().may_start_threads();
 }
 
 /// A step in which the shard that is audited is the one that `fault` strikes.
@@ -233,7 +234,7 @@ TEST_CASE("a replica that reads other samples is named before its kernels are") 
 }
 
 TEST_CASE("audits change no bit, and cost no agreement") {
-  MeetingPoint& meeting = runtime().strategy().group().meeting();
+  MeetingPoint& meeting = inside(runtime().strategy()).group().meeting();
   for (const Audited model : audited_models) {
     for (const int accumulate : {1, 2}) {
       for (const int threads : {1, 2}) {
@@ -309,7 +310,7 @@ TEST_CASE("the digests of a recorded step do not depend on the number of ranks")
       CAPTURE(static_cast<int>(model), accumulate);
       Strategy strategy = runtime().make_strategy();
       const auto group = make_local_group();
-      Strategy alone{*group};
+      Strategy alone = strategy_on(*group);
       CHECK(digests(strategy, 2) == digests(alone, 1));
     }
   }

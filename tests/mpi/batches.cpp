@@ -14,6 +14,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -73,9 +74,9 @@ TEST_CASE("dense values and slices are reduced in one batch, each back at its pl
                                 {PerReplica<DenseOrSlices>{dense(3).local()}, two.b},
                                 {PerReplica<DenseOrSlices>{own_row()}, two.b},
                                 {PerReplica<DenseOrSlices>{dense(5).local()}, two.w}};
-  const auto before = two.strategy.group().meeting().meetings();
+  const auto before = inside(two.strategy).group().meeting().meetings();
   const std::vector<Mirrored<DenseOrSlices>> sums = two.strategy.extended().batch_reduce_to(ReduceOp::sum, batch);
-  CHECK(two.strategy.group().meeting().meetings() == before + 1);
+  CHECK(inside(two.strategy).group().meeting().meetings() == before + 1);
   REQUIRE(sums.size() == 4);
   const auto total = static_cast<float>(triangle());
   check_all_slices(std::get<IndexedSlices>(sums[0].value()));

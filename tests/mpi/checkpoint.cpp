@@ -17,6 +17,7 @@
 #include "support/job.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -89,14 +90,14 @@ struct SavedProgram {
 
   void spoil() {
     for (const auto& state : strategy.store().variables()) {
-      const MirroredVariable variable{state};
+      const auto variable = detail::Inside<Variable>::make<MirroredVariable>(state);
       const Tensor value = Tensor::zeros(variable.dtype(), variable.shape());
       std::fill_n(value.view().data(), value.view().bytes(), static_cast<std::byte>(rank() + 1));
       put(strategy, variable, value);
     }
   }
 
-  std::uint64_t meetings() { return strategy.group().meeting().meetings(); }
+  std::uint64_t meetings() { return inside(strategy).group().meeting().meetings(); }
 
  private:
   MirroredVariable mirrored(const char* name, const Tensor& value) {
@@ -256,10 +257,10 @@ TEST_CASE("variables without memory can be neither saved nor restored, before an
   const SharedFolder folder;
   SmallProgram program;
   (void)program.strategy.create_variable({.name = "late"}, [] { return Tensor::scalar(1.0F); });
-  const auto before = program.strategy.group().meeting().meetings();
+  const auto before = inside(program.strategy).group().meeting().meetings();
   CHECK_THROWS_AS(save_checkpoint(program.strategy, folder / "c"), ContextError);
   CHECK_THROWS_AS(restore_checkpoint(program.strategy, folder / "c"), ContextError);
-  CHECK(program.strategy.group().meeting().meetings() == before);
+  CHECK(inside(program.strategy).group().meeting().meetings() == before);
 }
 
 TEST_CASE("ranks that name other paths, or do not do the same, are told so") {

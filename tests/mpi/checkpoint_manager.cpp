@@ -21,6 +21,7 @@
 #include "sync/checkpoint/exclusive_use.hpp"
 #include "sync/checkpoint/program_state.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -101,7 +102,7 @@ TEST_CASE("a training that goes on is as if it had not stopped") {
   CHECK(other.strategy.extended().read_var(other.sum).to_vector<double>().front() == 4 * triangle());
   CHECK(other.sgd.steps(other.strategy) == 4);
   other.step();
-  CHECK(runtime().strategy().group().meeting().position().step == 5);
+  CHECK(inside(runtime().strategy()).group().meeting().position().step == 5);
   CHECK(other.values() == whole.values());
 
   ManagedProgram third;
@@ -119,7 +120,7 @@ TEST_CASE(
   checkpoints.finish();
   const auto next_step = [&] {
     program.step();
-    return runtime().strategy().group().meeting().position().step;
+    return inside(runtime().strategy()).group().meeting().position().step;
   };
   REQUIRE(checkpoints.resume_latest());
   CHECK(next_step() == 701);
@@ -131,7 +132,7 @@ TEST_CASE(
   CheckpointManager weights{program.strategy, options};
   REQUIRE(weights.resume_latest());
   CHECK(next_step() == 702);
-  const auto named = runtime().strategy().group().meeting().keep_named_steps();
+  const auto named = inside(runtime().strategy()).group().meeting().keep_named_steps();
   program.strategy.set_step(9);
   REQUIRE(checkpoints.resume_latest());
   CHECK(next_step() == 9);

@@ -9,6 +9,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -84,9 +85,9 @@ TEST_CASE("a summary of a sync-on-read variable is replica 0's own look at its c
       {.name = "seen", .aggregation = Variable::Aggregation::sum}, [] { return Tensor::scalar(5.f); });
   strategy.run([&](ReplicaContext& context) {
     counter.assign_add(Tensor::scalar(static_cast<float>(rank() + 1)));
-    const auto before = strategy.group().meeting().meetings();
+    const auto before = inside(strategy).group().meeting().meetings();
     if (Strategy::should_record_summaries()) CHECK(counter.local().to_vector<float>() == std::vector<float>{6});
-    CHECK(strategy.group().meeting().meetings() == before);
+    CHECK(inside(strategy).group().meeting().meetings() == before);
     CHECK(context.all_reduce(ReduceOp::sum, 1) == ranks());  // nobody was left in a collective
   });
 }

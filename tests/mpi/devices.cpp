@@ -10,6 +10,7 @@
 #include "core/tensor/dlpack_abi.hpp"
 #include "support/ranks.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -46,7 +47,8 @@ TEST_CASE("every rank knows the devices of all replicas, and may do as it likes 
 }
 
 TEST_CASE("a strategy that is told nothing has the reductions for the devices of its ranks", "[E-15]") {
-  CHECK(runtime().strategy().reductions().name() == (on_gpu() ? "sum in the backend's order" : "fixed-order sum"));
+  CHECK(inside(runtime().strategy()).reductions().name() ==
+        (on_gpu() ? "sum in the backend's order" : "fixed-order sum"));
 }
 
 TEST_CASE("the devices of a replica are its own, and so are those of what is no slot", "[A-73][H-7]") {
@@ -84,7 +86,7 @@ TEST_CASE("a variable created beside another has its device and its stream", "[C
   CHECK(variable.local().device() == (on_gpu() ? DeviceKind::cuda : DeviceKind::cpu));
   for (const Variable& each : {Variable{slot}, Variable{counter}}) {
     CHECK(each.local().device() == variable.local().device());
-    CHECK(each.state().segment->stream == variable.state().segment->stream);
+    CHECK(inside(each).state().segment->stream == inside(variable).state().segment->stream);
     CHECK(each.local().to_vector<float>() == std::vector<float>{1});
   }
 }

@@ -14,6 +14,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -94,10 +95,10 @@ TEST_CASE("elements are dealt to the replicas in turn, and all end together wher
       iterator.initialize();
     }
   }
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   auto none = make_element_iterator<Tensor>(strategy, [] { return [] { return std::optional<Tensor>{}; }; });
   CHECK_FALSE(none.next());
-  CHECK(strategy.group().meeting().meetings() == before + 2);
+  CHECK(inside(strategy).group().meeting().meetings() == before + 2);
 }
 
 TEST_CASE("elements that differ between ranks in number, shape or type are found", "[F-2]") {
@@ -271,10 +272,10 @@ TEST_CASE("a distributed dataset is a range, and each loop over it starts over",
                                     {.global_batch_size = ranks()});
   for (int time = 1; time <= 2; ++time) {
     std::vector<std::int64_t> rows;
-    const auto before = strategy.group().meeting().meetings();
+    const auto before = inside(strategy).group().meeting().meetings();
     for (const PerReplica<Tensor>& batch : dataset) rows.push_back(batch.local().to_vector<std::int64_t>().at(0));
     CHECK(rows == std::vector<std::int64_t>{rank(), ranks() + rank()});
-    CHECK(strategy.group().meeting().meetings() == before + 3);
+    CHECK(inside(strategy).group().meeting().meetings() == before + 3);
     CHECK(sources == time);
   }
   for (const auto& batch : dataset) {  // all ranks may leave early, together

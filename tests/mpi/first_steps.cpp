@@ -13,6 +13,7 @@
 #include "mpi/shared_folder.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -97,9 +98,9 @@ TEST_CASE("two steps attest, at no agreement of their own, and again after a reb
   if (ranks() == 1) return;
   TrainedProgram program;
   const auto agreements_of = [&](float value) {
-    const auto before = program.strategy.group().meeting().meetings();
+    const auto before = inside(program.strategy).group().meeting().meetings();
     program.strategy.run([&](ReplicaContext&) { program.subtract(program.w, value); });
-    return program.strategy.group().meeting().meetings() - before;
+    return inside(program.strategy).group().meeting().meetings() - before;
   };
   CHECK(agreements_of(1) == 1);
   CHECK(agreements_of(1) == 1);

@@ -24,6 +24,7 @@
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -220,12 +221,12 @@ TEST_CASE("moving averages that drift are found, each of them") {
 TEST_CASE("a run in which nothing fails passes every attestation, and its steps cost no more agreements") {
   for (const Trained model : {Trained::mlp, Trained::convnet}) {
     const auto agreements = [&](std::optional<std::int64_t> every, int first = 0) {
-      const auto before = runtime().strategy().group().meeting().meetings();
+      const auto before = inside(runtime().strategy()).group().meeting().meetings();
       const auto [told, words] = train({.model = model, .attest_every = every, .attest_first = first});
       CHECK(words.empty());
       CHECK(told.steps == 8);
       CHECK(told.drifted_in == 0);
-      return runtime().strategy().group().meeting().meetings() - before;
+      return inside(runtime().strategy()).group().meeting().meetings() - before;
     };
     const auto without = agreements(std::nullopt);
     CHECK(agreements(1) == without);

@@ -11,6 +11,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -67,7 +68,7 @@ int fewer_and_fewer(int from) {
 
 TEST_CASE("all ranks' rows arrive on every rank in rank order, also where a rank has none") {
   Strategy& strategy = runtime().strategy();
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   strategy.run([](ReplicaContext& context) {
     const Tensor own = own_rows<float>(rank(), 1);
     const auto [rising, falling, same, host, none, wide] = context.all_gather(std::tuple{
@@ -83,7 +84,7 @@ TEST_CASE("all ranks' rows arrive on every rank in rank order, also where a rank
     CHECK(wide.shape() == Shape{triangle() - ranks(), 0, 2});
     CHECK(own.shape() == Shape{rank(), 2});
   });
-  CHECK(strategy.group().meeting().meetings() - before == 2);  // with the end of the run
+  CHECK(inside(strategy).group().meeting().meetings() - before == 2);  // with the end of the run
 }
 
 TEST_CASE("a nest is gathered leaf by leaf, in one merge_call") {
@@ -128,11 +129,11 @@ TEST_CASE("a tensor without rows is refused before any communication") {
     });
   };
   strategy.run([&](ReplicaContext& context) {
-    const auto before = strategy.group().meeting().meetings();
+    const auto before = inside(strategy).group().meeting().meetings();
     CHECK_THAT(message_of<InvalidArgument>([&] { (void)context.all_gather(Tensor::scalar(1.F)); }),
                Catch::StartsWith("all_gather (gather.cpp:") &&
                    Catch::EndsWith("f32[] has no rows; expected one or more dimensions"));
-    CHECK(strategy.group().meeting().meetings() == before);
+    CHECK(inside(strategy).group().meeting().meetings() == before);
     context.merge_call([&](Strategy&) { CHECK_THROWS_AS(context.all_gather(Tensor{}), ContextError); });
   });
   if (ranks() == 1) return;

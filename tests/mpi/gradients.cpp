@@ -10,6 +10,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -74,14 +75,14 @@ TEST_CASE("the gradient of an all_reduce is what the losses of all ranks change 
 TEST_CASE("the gradient has the structure of the result, and is one agreement of its own", "[K-4]") {
   Strategy& strategy = runtime().strategy();
   strategy.run([&](ReplicaContext& context) {
-    const auto before = strategy.group().meeting().meetings();
+    const auto before = inside(strategy).group().meeting().meetings();
     const std::pair upstream{Tensor::from({1.f + rank(), 2.f}, {1, 2}), std::vector{3.0 * ranks(), 1.0 * rank()}};
     const auto [tensor, list] = context.all_reduce_gradient(ReduceOp::sum, upstream);
     CHECK(tensor.to_vector<float>() == std::vector<float>{1.f * triangle(), 2.f * ranks()});
     CHECK(tensor.shape() == Shape{1, 2});
     CHECK(list == Vector{3.0 * ranks() * ranks(), 1.0 * triangle() - ranks()});
     CHECK(context.all_reduce_gradient(ReduceOp::mean, upstream).second[0] == 3.0 * ranks());
-    CHECK(strategy.group().meeting().meetings() - before == 2);
+    CHECK(inside(strategy).group().meeting().meetings() - before == 2);
     CHECK_THROWS_AS(context.all_reduce_gradient(ReduceOp::mean, 1), InvalidArgument);
     context.merge_call(
         [&](Strategy&) { CHECK_THROWS_AS(context.all_reduce_gradient(ReduceOp::sum, 1.0), ContextError); });

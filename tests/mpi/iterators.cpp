@@ -14,6 +14,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -134,11 +135,11 @@ TEST_CASE("an input function is called once on each rank, in the scope, with the
   CHECK(calls == 1);
   CHECK_FALSE(Strategy::has_current());
 
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   CHECK_THROWS_WITH(make_input_fn_iterator(strategy, input_fn, InputOptions::ReplicationMode{7}),
                     "Input replication mode not supported: 7");
   CHECK(calls == 1);
-  CHECK(strategy.group().meeting().meetings() == before);
+  CHECK(inside(strategy).group().meeting().meetings() == before);
 }
 
 TEST_CASE("a step runs while any rank has data, and ranks without get empty batches", "[F-13][F-21][F-22]") {
@@ -159,7 +160,7 @@ TEST_CASE("a rank without data gets the types and shapes of the lowest rank that
     return [&, step = 0]() mutable { return step < rank() ? std::optional{own(step++)} : std::nullopt; };
   });
   const std::string device{name_of(strategy.stream().kind())};
-  const auto meetings = [&] { return strategy.group().meeting().meetings(); };
+  const auto meetings = [&] { return inside(strategy).group().meeting().meetings(); };
   for (int step = 0; step < last(); ++step) {
     CAPTURE(step);
     const auto before = meetings();
@@ -190,10 +191,10 @@ TEST_CASE("a rank without data gets the types and shapes of the lowest rank that
 TEST_CASE("a batch that looks the same without samples everywhere costs no message to know", "[F-24]") {
   Calls calls;
   auto iterator = make_input_fn_iterator(runtime().strategy(), batches(odd_one() ? 2 : 1, calls));
-  const auto before = runtime().strategy().group().meeting().meetings();
+  const auto before = inside(runtime().strategy()).group().meeting().meetings();
   CHECK(iterator.next());
   CHECK(iterator.next());
-  CHECK(runtime().strategy().group().meeting().meetings() == before + 2);
+  CHECK(inside(runtime().strategy()).group().meeting().meetings() == before + 2);
 }
 
 TEST_CASE("where the first end ends the input, no rank gets a step that one has no batch for", "[F-23]") {
@@ -228,11 +229,11 @@ TEST_CASE("an end with the first rank's costs no message, and no batch without s
         };
       },
       InputOptions{.end = InputOptions::EndOfInput::when_first_ends});
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   CHECK(iterator.next());
   CHECK_FALSE(iterator.next());
   CHECK_FALSE(iterator.next());
-  CHECK(strategy.group().meeting().meetings() == before + 3);
+  CHECK(inside(strategy).group().meeting().meetings() == before + 3);
 }
 
 TEST_CASE("ranks whose input ends otherwise are told so", "[F-23]") {
@@ -263,13 +264,13 @@ TEST_CASE("a pipeline that starts over on one rank leaves those of the others wh
 TEST_CASE("the next batch costs one agreement, and so do the end and the making of an iterator") {
   Strategy& strategy = runtime().strategy();
   Calls calls;
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   auto iterator = make_input_fn_iterator(strategy, batches(1, calls));
-  CHECK(strategy.group().meeting().meetings() == before + 1);
+  CHECK(inside(strategy).group().meeting().meetings() == before + 1);
   CHECK(iterator.next());
-  CHECK(strategy.group().meeting().meetings() == before + 2);
+  CHECK(inside(strategy).group().meeting().meetings() == before + 2);
   CHECK_FALSE(iterator.next());
-  CHECK(strategy.group().meeting().meetings() == before + 3);
+  CHECK(inside(strategy).group().meeting().meetings() == before + 3);
 }
 
 TEST_CASE("initialize starts over, from the middle and from the end", "[F-21]") {

@@ -17,6 +17,7 @@
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/declared_sums.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -138,7 +139,7 @@ ImageData::Set grey_images(std::int64_t count, std::int64_t size) {
 
 TEST_CASE("what ranks compute together, with sums on the way, is applied as one step in two agreements") {
   JointProgram program;
-  const auto meetings = [&] { return program.strategy.group().meeting().meetings(); };
+  const auto meetings = [&] { return inside(program.strategy).group().meeting().meetings(); };
   const auto before = meetings();
   const Optimizer::StepSums sums = program.step(two_sums_of(program));
   CHECK(meetings() - before == 2);

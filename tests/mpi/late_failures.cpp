@@ -17,6 +17,7 @@
 #include "models/input/tokens.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -84,7 +85,7 @@ Left after(int steps, const SampleSource& data, const MakeModel& make_model) {
   } catch (const PeerError& error) {
     left.of_others = error.what();
   }
-  if (const auto& failure = strategy.group().meeting().failure()) left.line = failure->line;
+  if (const auto& failure = inside(strategy).group().meeting().failure()) left.line = failure->line;
   const auto variables = model->variables();
   for (const auto& range : strategy.store().ranges(std::vector<Variable>{variables.begin(), variables.end()})) {
     left.values.push_back(range.values.to_vector<float>());

@@ -12,6 +12,7 @@
 #include "core/device/device.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -35,7 +36,7 @@ int total(int count) {
 TEST_CASE("replica r of N takes items r, r + N, and so on, in cross-replica context, and nothing is sent", "[H-13]") {
   Strategy& strategy = runtime().strategy();
   const int replicas = ranks();
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   for (const int count : {0, 1, 2 * replicas + 1}) {
     CAPTURE(count);
     std::vector<int> expected;
@@ -48,7 +49,7 @@ TEST_CASE("replica r of N takes items r, r + N, and so on, in cross-replica cont
     CHECK(mapped.local().values() == expected);
     CHECK(mapped.local().items() == count);
   }
-  CHECK(strategy.group().meeting().meetings() == before);
+  CHECK(inside(strategy).group().meeting().meetings() == before);
   strategy.run([&](ReplicaContext&) {
     CHECK_THROWS_AS(strategy.extended().map(items(1), [](int item) { return item; }), ContextError);
   });
@@ -69,11 +70,11 @@ TEST_CASE("a mapped result is added up within its rank first, and its mean is ov
   for (const int count : {1, 4 * ranks(), 4 * ranks() + 1}) {
     CAPTURE(count);
     const auto mapped = strategy.extended().map(items(count), [](int item) { return static_cast<double>(item); });
-    const auto before = strategy.group().meeting().meetings();
+    const auto before = inside(strategy).group().meeting().meetings();
     CHECK(strategy.reduce(ReduceOp::sum, mapped) == total(count));
-    CHECK(strategy.group().meeting().meetings() == before + 1);
+    CHECK(inside(strategy).group().meeting().meetings() == before + 1);
     CHECK(strategy.extended().reduce_to(ReduceOp::mean, mapped).value() == static_cast<double>(total(count)) / count);
-    CHECK(strategy.group().meeting().meetings() == before + 2);
+    CHECK(inside(strategy).group().meeting().meetings() == before + 2);
   }
   const auto nothing = strategy.extended().map(items(0), [](int item) { return static_cast<double>(item); });
   CHECK(strategy.reduce(ReduceOp::sum, nothing) == 0);
@@ -87,7 +88,7 @@ TEST_CASE("what was mapped is reduced to one replica, or to where a variable liv
   const int count = 2 * ranks() + 1;
   const auto mapped = extended.map(items(count), [](int item) { return std::pair{1.0 * item, 2 * item}; });
   const auto means = extended.map(items(count), [](int item) { return 1.0 * item; });
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   for (int root = 0; root < ranks(); ++root) {
     const bool mine = rank() == root;
     CHECK(extended.reduce_to(ReduceOp::sum, mapped, StrategyExtended::OneReplica{root}) ==
@@ -97,7 +98,7 @@ TEST_CASE("what was mapped is reduced to one replica, or to where a variable liv
   }
   CHECK(extended.reduce_to(ReduceOp::sum, mapped, w).value() == std::pair{1.0 * total(count), 2 * total(count)});
   CHECK(extended.reduce_to(ReduceOp::mean, means, w).value() == ranks() + 1);
-  CHECK(strategy.group().meeting().meetings() == before + 2 * static_cast<std::uint64_t>(ranks()) + 2);
+  CHECK(inside(strategy).group().meeting().meetings() == before + 2 * static_cast<std::uint64_t>(ranks()) + 2);
 
   CHECK_THROWS_AS(extended.reduce_to(ReduceOp::sum, mapped, StrategyExtended::OneReplica{ranks()}), InvalidArgument);
   CHECK_THROWS_AS(runtime().strategy().extended().reduce_to(ReduceOp::sum, mapped, w), InvalidArgument);
@@ -141,10 +142,10 @@ TEST_CASE("mapped results that cannot be reduced are refused on every rank, befo
   StrategyExtended& extended = strategy.extended();
   const int replicas = ranks();
   const auto refused = [&](ReduceOp op, const auto& mapped, const std::string& told) {
-    const auto before = strategy.group().meeting().meetings();
+    const auto before = inside(strategy).group().meeting().meetings();
     CHECK_THROWS_AS(extended.reduce_to(op, mapped), InvalidArgument);
     CHECK_THROWS_WITH(extended.reduce_to(op, mapped), Catch::Contains(told));
-    CHECK(strategy.group().meeting().meetings() == before);
+    CHECK(inside(strategy).group().meeting().meetings() == before);
   };
   refused(ReduceOp::mean, extended.map(items(replicas), [](int item) { return item; }), "mean");
   refused(ReduceOp::sum, extended.map(items(replicas - 1), [](int item) { return Tensor::scalar(item); }),
@@ -185,10 +186,10 @@ TEST_CASE("synchronize returns when this rank's work is done, and asks no other 
   const MirroredVariable variable =
       strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {64}); });
   strategy.seal();
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   const auto after_some_work = [&] {
     variable.local().fill_zero(strategy.stream());
-    return strategy.stream().record();
+    return inside(strategy.stream()).record();
   };
   auto work = after_some_work();
   strategy.synchronize(strategy.same_on_all(1), PerReplica<int>{2}, variable);
@@ -199,7 +200,7 @@ TEST_CASE("synchronize returns when this rank's work is done, and asks no other 
   work = after_some_work();
   strategy.synchronize();
   CHECK(work->done());
-  CHECK(strategy.group().meeting().meetings() == before + 1);  // of same_on_all
+  CHECK(inside(strategy).group().meeting().meetings() == before + 1);  // of same_on_all
 }
 
 TEST_CASE("synchronize returns this rank's component of one value", "[H-19]") {
@@ -207,7 +208,7 @@ TEST_CASE("synchronize returns this rank's component of one value", "[H-19]") {
   CHECK(strategy.synchronize(PerReplica<int>{rank()}) == rank());
   CHECK(strategy.synchronize(strategy.same_on_all(5)) == 5);
   const MirroredVariable variable = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
-  CHECK(&strategy.synchronize(variable).state() == &variable.state());
+  CHECK(&inside(strategy.synchronize(variable)).state() == &inside(variable).state());
   STATIC_REQUIRE(std::is_void_v<decltype(strategy.synchronize(strategy.run([](ReplicaContext&) {})))>);
 }
 
@@ -221,8 +222,8 @@ TEST_CASE("a variable is its own container, on every rank and in update too; oth
   STATIC_REQUIRE(std::is_same_v<decltype(extended.value_container(counter)), SyncOnReadVariable>);
   const auto check = [&](const Variable& component) {
     const Variable container = extended.value_container(component);
-    CHECK(&container.state() == &variable.state());
-    CHECK(&strategy.local_results(container).at(0).state() == &component.state());
+    CHECK(&inside(container).state() == &inside(variable).state());
+    CHECK(&inside(strategy.local_results(container).at(0)).state() == &inside(component).state());
   };
   check(variable);
   extended.update(variable, check);

@@ -15,6 +15,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -50,7 +51,7 @@ std::string text_of(int rank, std::size_t length) {
 }
 
 std::uint64_t meetings() {
-  return strategy().group().meeting().meetings();
+  return inside(strategy()).group().meeting().meetings();
 }
 
 }  // namespace

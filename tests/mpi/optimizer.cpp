@@ -12,6 +12,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -66,7 +67,7 @@ TEST_CASE("samples are summed over the ranks before the gradient is divided by t
 TEST_CASE("gradients that are reduced already are applied as they are, by one agreement") {
   Program program;
   Sgd optimizer{{.learning_rate = 0.5, .momentum = 0.5}};
-  MeetingPoint& meeting = program.strategy.group().meeting();
+  MeetingPoint& meeting = inside(program.strategy).group().meeting();
   for (int step = 0; step < 2; ++step) {
     const auto before = meeting.meetings();
     program.strategy.run([&](ReplicaContext& context) {
@@ -154,7 +155,7 @@ TEST_CASE("a step is applied only if what all ranks bring allows it") {
 TEST_CASE("a run with one apply_gradients costs two agreements") {
   Program program;
   Sgd optimizer{{.learning_rate = 1, .momentum = 0.9}};
-  const auto meetings = [&] { return program.strategy.group().meeting().meetings(); };
+  const auto meetings = [&] { return inside(program.strategy).group().meeting().meetings(); };
   const auto before = meetings();
   program.step(optimizer, {{floats({1, 2, 3}), program.w}, {floats({1}), program.b}},
                Optimizer::StepSums{.samples = rank(), .loss = 1, .correct = 0});

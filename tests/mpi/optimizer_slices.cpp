@@ -23,6 +23,7 @@
 #include "support/noise.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
@@ -53,7 +54,7 @@ struct SlicedProgram {
     const QuietLog quiet;
     add("small", {60});
     add("held", {211, 100});
-    variables.back().state().holder = last();
+    inside(variables.back()).state().holder = last();
     strategy.seal();
   }
 

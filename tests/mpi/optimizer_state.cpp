@@ -18,6 +18,7 @@
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -198,9 +199,9 @@ TEST_CASE("a step with everything on costs two agreements") {
   StatefulProgram program;
   AdamW optimizer{adamw_options()};
   program.steps(optimizer, 0, 1);
-  const auto before = program.strategy.group().meeting().meetings();
+  const auto before = inside(program.strategy).group().meeting().meetings();
   program.steps(optimizer, 1, 3);
-  CHECK(program.strategy.group().meeting().meetings() == before + 4);
+  CHECK(inside(program.strategy).group().meeting().meetings() == before + 4);
 }
 
 TEST_CASE("ranks that count other steps are a mismatch, which rebroadcast mends") {

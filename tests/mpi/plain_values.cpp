@@ -13,6 +13,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -22,7 +23,7 @@ namespace {
 /// Agreements that `body` costs.
 template <class Body>
 std::uint64_t meetings_of(Body&& body) {
-  const MeetingPoint& meeting = runtime().strategy().group().meeting();
+  const MeetingPoint& meeting = inside(runtime().strategy()).group().meeting();
   const auto before = meeting.meetings();
   body();
   return meeting.meetings() - before;

@@ -18,6 +18,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -132,14 +133,14 @@ TEST_CASE("as many batches are drawn ahead as asked for, and nothing is sent for
   {
     auto iterator = make_input_fn_iterator(strategy, batches(9, progress), InputOptions{.prefetch_batches = 3});
     CHECK(progress.drawn == 0);
-    const auto before = strategy.group().meeting().meetings();
+    const auto before = inside(strategy).group().meeting().meetings();
     std::vector<Tensor> taken;  // nothing waits for their copies to the device before the last is there
     for (int i = 0; i < 6; ++i) {
       taken.push_back(iterator.next()->local());
       const int ahead = ++progress.taken + 3;
       while (progress.drawn < ahead) continue;  // while this rank does something else
     }
-    CHECK(strategy.group().meeting().meetings() == before + 6);
+    CHECK(inside(strategy).group().meeting().meetings() == before + 6);
     for (int i = 0; i < 6; ++i) CHECK(read(taken[static_cast<std::size_t>(i)]).at(1) == static_cast<float>(i));
   }
   CHECK(progress.drawn == 9);
@@ -192,7 +193,7 @@ TEST_CASE("a source that is ahead has the strategy, and meets no other rank", "[
   const detail::InputFn<int> input_fn = [&](const InputContext&) -> detail::Source<int> {
     return [&]() -> std::optional<int> {
       in_scope = in_scope && Strategy::in_cross_replica_context() && &Strategy::current() == &strategy &&
-                 !ReplicaContext::current() && Strategy::current().group().rank() == rank();
+                 !ReplicaContext::current() && inside(Strategy::current()).group().rank() == rank();
       ++next;
       if (next == 2) (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{1});
       if (next == 3) strategy.run([](ReplicaContext&) {});

@@ -15,6 +15,7 @@
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/reduction_choice.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -149,10 +150,10 @@ TEST_CASE("reductions that differ on one rank are a mismatch that shows both", "
 }
 
 TEST_CASE("reductions that make no sense are refused before any agreement", "[E-23]") {
-  const auto before = runtime().strategy().group().meeting().meetings();
+  const auto before = inside(runtime().strategy()).group().meeting().meetings();
   CHECK_THROWS_AS(runtime().make_strategy({.packing = ReductionOptions::into_packs(0)}), InvalidArgument);
   CHECK_THROWS_AS(runtime().make_strategy({.packing = ReductionOptions::group_small(1, 0)}), InvalidArgument);
-  CHECK(runtime().strategy().group().meeting().meetings() == before);
+  CHECK(inside(runtime().strategy()).group().meeting().meetings() == before);
 }
 
 TEST_CASE("16-bit sums are rounded once, wherever the ranks are") {

@@ -14,6 +14,7 @@
 #include "support/child_process.hpp"
 #include "support/ranks.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -63,7 +64,9 @@ bool sums(Strategy& strategy, const MirroredVariable& variable) {
   const auto number = [](std::size_t i) { return static_cast<T>(i % 1000); };
   for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = number(i) * static_cast<T>(1 + rank());
   strategy.run([&](ReplicaContext& context) {
-    context.merge_call([&](Strategy& merged) { merged.reductions().all_reduce(ReduceOp::sum, {&gradient, 1}); });
+    context.merge_call([&](Strategy& merged) {
+      inside(merged).reductions().all_reduce(ReduceOp::sum, {&gradient, 1});
+    });
   });
   for (std::size_t i = 0; i < elements.size(); ++i)
     if (elements[i] != number(i) * static_cast<T>(triangle())) return false;

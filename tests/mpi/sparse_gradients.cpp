@@ -12,8 +12,10 @@
 #include <lockstep/sync/optim/sgd.hpp>
 
 #include "core/control/meeting_point.hpp"
+#include "core/tensor/inside.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -191,7 +193,7 @@ TEST_CASE("slices that do not fit their variable are refused by its name, before
   SparseProgram program;
   Sgd optimizer{{.learning_rate = 1}};
   program.strategy.run([&](ReplicaContext& context) {
-    const auto before = program.strategy.group().meeting().meetings();
+    const auto before = inside(program.strategy).group().meeting().meetings();
     const auto refused = [&](const IndexedSlices& slices) {
       const auto message = message_of<InvalidArgument>([&] {
         optimizer.apply_gradients(context, {{slices, program.table}});
@@ -212,8 +214,8 @@ TEST_CASE("slices that do not fit their variable are refused by its name, before
     CHECK_THAT(refused({Tensor::zeros(DType::f32, {2, 2}), Tensor::zeros(DType::i64, {1}), {rows, 2}}),
                Catch::Contains("expected values [rows, …]"));
     const TensorView home = program.strategy.store().gradient(program.table).slice(0, 2).reshaped({1, 2});
-    (void)refused({Tensor{nullptr, home}, Tensor::zeros(DType::i64, {1}), {rows, 2}});
-    CHECK(program.strategy.group().meeting().meetings() == before);
+    (void)refused({tensor_in(nullptr, home), Tensor::zeros(DType::i64, {1}), {rows, 2}});
+    CHECK(inside(program.strategy).group().meeting().meetings() == before);
     optimizer.apply_gradients(context, {{one_row(5), program.table}});
   });
 }

@@ -11,6 +11,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -61,7 +62,7 @@ TEST_CASE("a loop calls its function so many times, in order, in the scope, each
   Strategy& strategy = runtime().strategy();
   auto input = numbers(5);
   std::vector<double> inputs;
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   const MultiStepContext::Result result = run_steps_on_iterator(
       strategy,
       [&](MultiStepContext&, const PerReplica<double>& next) {
@@ -72,7 +73,7 @@ TEST_CASE("a loop calls its function so many times, in order, in the scope, each
       input, 3);
   CHECK(result.steps_run == 3);
   CHECK(inputs == std::vector<double>{1.0 + rank(), 2.0 + 2 * rank(), 3.0 + 3 * rank()});
-  CHECK(strategy.group().meeting().meetings() == before + 4);  // how many steps, and three inputs
+  CHECK(inside(strategy).group().meeting().meetings() == before + 4);  // how many steps, and three inputs
   CHECK_FALSE(Strategy::has_current());
   CHECK(input.next()->local() == 4 * (rank() + 1));  // the loop took no more than it needed
 
@@ -152,7 +153,7 @@ TEST_CASE("in cross-replica context an output may be a plain value, and is then 
   Strategy& strategy = runtime().strategy();
   const Mirrored<double> four = strategy.same_on_all(4.0);
   auto input = numbers(2);
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   const MultiStepContext::Result result = run_steps_on_iterator(
       strategy,
       [&](MultiStepContext& context, const PerReplica<double>& next) {
@@ -169,7 +170,7 @@ TEST_CASE("in cross-replica context an output may be a plain value, and is then 
         }
       },
       input, 2);
-  CHECK(strategy.group().meeting().meetings() == before + 5);  // how many steps, two inputs, and two sums
+  CHECK(inside(strategy).group().meeting().meetings() == before + 5);  // how many steps, two inputs, and two sums
   const MultiStepContext::Outputs& outputs = result.last_step_outputs;
   CHECK(outputs.get<double>("sum") == 2 * triangle());
   CHECK(outputs.get<std::vector<double>>("nest") == std::vector{2.0 * triangle(), 2.0 * (rank() + 1)});
@@ -206,9 +207,9 @@ TEST_CASE("in replica context an output needs an operation, and is one merge_cal
               const auto refused = Catch::StartsWith("output 'sum' is set in replica context");
               CHECK_THROWS_WITH(context.set_last_step_output("sum", PerReplica{mine}), refused);
               CHECK_THROWS_WITH(context.set_last_step_output("sum", mine), refused);
-              const auto before = strategy.group().meeting().meetings();
+              const auto before = inside(strategy).group().meeting().meetings();
               context.set_last_step_output("sum", mine, ReduceOp::sum);
-              CHECK(strategy.group().meeting().meetings() == before + 1);
+              CHECK(inside(strategy).group().meeting().meetings() == before + 1);
             },
             args(next));
       },
@@ -266,10 +267,10 @@ TEST_CASE("outputs that are no tensors are this rank's own, in both contexts, an
       strategy,
       [&](MultiStepContext& context, const PerReplica<double>& next) {
         strategy.run([&](ReplicaContext&) {
-          const auto before = strategy.group().meeting().meetings();
+          const auto before = inside(strategy).group().meeting().meetings();
           context.set_non_tensor_output("words", std::string(static_cast<std::size_t>(rank()), 'x'));
           if (odd_one()) context.set_non_tensor_output("only here", 1);
-          CHECK(strategy.group().meeting().meetings() == before);
+          CHECK(inside(strategy).group().meeting().meetings() == before);
         });
         context.set_non_tensor_output("number", next.local());
       },
@@ -311,7 +312,7 @@ TEST_CASE("a loop takes no input of another strategy") {
 
 TEST_CASE("an exception in a loop, inside or outside of run, is a PeerError on the other ranks") {
   Strategy& strategy = runtime().strategy();
-  for (const bool inside : {false, true}) {
+  for (const bool in_run : {false, true}) {
     auto input = numbers(3);
     int calls = 0;
     const auto fail = [&] {
@@ -322,9 +323,9 @@ TEST_CASE("an exception in a loop, inside or outside of run, is a PeerError on t
           strategy,
           [&](MultiStepContext& context, const PerReplica<double>& next) {
             ++calls;
-            if (!inside) fail();
+            if (!in_run) fail();
             strategy.run([&](ReplicaContext&) {
-              if (inside) fail();
+              if (in_run) fail();
             });
             context.set_last_step_output("sum", next, ReduceOp::sum);
           },
@@ -337,7 +338,7 @@ TEST_CASE("an exception in a loop, inside or outside of run, is a PeerError on t
                                                   Catch::EndsWith("failed: the cat ate sample 7"));
     }
     CHECK(calls == 2);
-    CHECK(strategy.group().meeting().failure()->rank == last());
+    CHECK(inside(strategy).group().meeting().failure()->rank == last());
     CHECK_FALSE(Strategy::has_current());
     expect_in_step();
   }

@@ -12,6 +12,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -198,9 +199,9 @@ TEST_CASE("tensors without elements are agreed on and reduced like others, alone
     return strategy.reduce(ReduceOp::sum, PerReplica{std::move(tensors)});
   };
   const Tensor none = Tensor::zeros(DType::f64, {0, 3});
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   const std::vector<Tensor> alone = reduced({none});
-  CHECK(strategy.group().meeting().meetings() == before + 1);
+  CHECK(inside(strategy).group().meeting().meetings() == before + 1);
   CHECK(collectives == 1);
   CHECK(describe(alone.at(0).view()) == "f64[0, 3]");
   const std::vector<Tensor> among = reduced({of({1.f + rank()}), none, Tensor::zeros(DType::f32, {0}), of({1, 2})});
@@ -276,9 +277,9 @@ TEST_CASE("broadcast_to looks at its context before it looks at the value, and m
       {Tensor::zeros(DType::f32, {2, 1}), Tensor::from<std::int64_t>({0}, {1}), {9, 1}}};
   const auto broadcast = [&] { (void)strategy.extended().broadcast_to(two_values_for_one_row); };
   strategy.run([&](ReplicaContext&) {
-    const auto before = strategy.group().meeting().meetings();
+    const auto before = inside(strategy).group().meeting().meetings();
     CHECK_THROWS_AS(broadcast(), ContextError);
-    CHECK(strategy.group().meeting().meetings() == before);
+    CHECK(inside(strategy).group().meeting().meetings() == before);
   });
   CHECK_THROWS_AS(broadcast(), InvalidArgument);
 }
@@ -326,7 +327,7 @@ TEST_CASE("an update is this rank's alone: it has happened when it returns, with
   Strategy strategy = runtime().make_strategy();
   const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({1}); });
   strategy.seal();
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   if (odd_one()) {
     const auto add = [](const Variable& component, float one) {
       component.assign_add(of({one}));
@@ -335,7 +336,7 @@ TEST_CASE("an update is this rank's alone: it has happened when it returns, with
     CHECK(strategy.extended().update(w, add, args(1.f)) == "added");
     CHECK(w.local().to_vector<float>() == std::vector<float>{2});
   }
-  CHECK(strategy.group().meeting().meetings() == before);  // nobody waited for the others' updates
+  CHECK(inside(strategy).group().meeting().meetings() == before);  // nobody waited for the others' updates
   strategy.rebroadcast();
   CHECK(w.local().to_vector<float>() == std::vector<float>{ranks() == 1 ? 2.f : 1.f});
 }
@@ -412,13 +413,13 @@ TEST_CASE("scopes make a strategy current, and nest") {
 TEST_CASE("a scope that one rank enters alone is nobody else's business", "[A-20]") {
   Strategy strategy = runtime().make_strategy();
   const MirroredVariable unsealed = strategy.create_variable({.name = "w"}, [] { return of({1}); });
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   if (odd_one()) {
     const Scope scope = strategy.scope();
     CHECK(&Strategy::current() == &strategy);
     CHECK(Strategy::in_cross_replica_context());
   }
-  CHECK(strategy.group().meeting().meetings() == before);
+  CHECK(inside(strategy).group().meeting().meetings() == before);
   CHECK_FALSE(unsealed.is_initialized());
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{rank() + 1}) == triangle());
 }
@@ -427,7 +428,7 @@ TEST_CASE("the right method in the wrong context is a ContextError, and leaves t
   Strategy& strategy = runtime().strategy();
   Strategy other = runtime().make_strategy();
   strategy.run([&](ReplicaContext& context) {
-    const auto before = strategy.group().meeting().meetings();
+    const auto before = inside(strategy).group().meeting().meetings();
     CHECK_THROWS_WITH(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}),
                       Catch::Contains("Method requires being in cross-replica context"));
     CHECK_THROWS_AS(strategy.scope(), ContextError);
@@ -435,7 +436,7 @@ TEST_CASE("the right method in the wrong context is a ContextError, and leaves t
     context.merge_call([&](Strategy&) {
       CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), Catch::Contains("Need to be inside `Strategy::run()`"));
     });
-    CHECK(strategy.group().meeting().meetings() == before + 1);  // the one that was right
+    CHECK(inside(strategy).group().meeting().meetings() == before + 1);  // the one that was right
   });
   {
     const Scope scope = other.scope();
@@ -467,7 +468,7 @@ TEST_CASE("two strategies of one process have stores of their own and share the 
 TEST_CASE("all_reduce of a nest is one merge_call, whatever its leaves: a run with one costs two agreements", "[K-1]") {
   Strategy& strategy = runtime().strategy();
   const IndexedSlices row{Tensor::zeros(DType::f32, {1, 2}), Tensor::from<std::int64_t>({rank()}, {1}), {9, 2}};
-  const auto before = strategy.group().meeting().meetings();
+  const auto before = inside(strategy).group().meeting().meetings();
   strategy.run([&](ReplicaContext& context) {
     const std::map<std::string, std::vector<double>> nest{{"a", {1. + rank()}}, {"b", {40., 1.}}};
     const auto sum = context.all_reduce(ReduceOp::sum, std::tuple{nest, rank() + 1, of({1.f + rank(), 2}), row});
@@ -476,5 +477,5 @@ TEST_CASE("all_reduce of a nest is one merge_call, whatever its leaves: a run wi
     CHECK(std::get<2>(sum).to_vector<float>() == std::vector<float>{1.f * triangle(), 2.f * ranks()});
     CHECK(std::get<3>(sum).indices.count() == ranks());
   });
-  CHECK(strategy.group().meeting().meetings() - before == 2);
+  CHECK(inside(strategy).group().meeting().meetings() - before == 2);
 }

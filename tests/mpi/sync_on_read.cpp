@@ -9,6 +9,7 @@
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -52,11 +53,11 @@ TEST_CASE("a sync-on-read variable begins with replica 0's value on every rank, 
 TEST_CASE("in replica context an assignment is this rank's alone, and costs no agreement", "[C-25][C-26][C-27][C-33]") {
   CountingProgram program{Variable::Aggregation::sum};
   program.strategy.run([&](ReplicaContext&) {
-    const auto before = program.strategy.group().meeting().meetings();
+    const auto before = inside(program.strategy).group().meeting().meetings();
     program.v.assign(doubles({10.0 * rank(), 1}));
     program.v.assign_add(doubles({1, 1}));
     program.v.assign_sub(doubles({0, 0.5}));
-    CHECK(program.strategy.group().meeting().meetings() == before);
+    CHECK(inside(program.strategy).group().meeting().meetings() == before);
   });
   CHECK(program.component() == std::vector<double>{10.0 * rank() + 1, 1.5});
 }
@@ -83,9 +84,9 @@ TEST_CASE("read and read_var are one agreement, also in a scope and in a merge f
   program.add_rank();
   const auto expected = program.read();
   const Scope scope = program.strategy.scope();
-  const auto before = program.strategy.group().meeting().meetings();
+  const auto before = inside(program.strategy).group().meeting().meetings();
   CHECK(program.strategy.extended().read_var(program.v).to_vector<double>() == expected);
-  CHECK(program.strategy.group().meeting().meetings() == before + 1);
+  CHECK(inside(program.strategy).group().meeting().meetings() == before + 1);
   program.strategy.run([&](ReplicaContext& context) {
     CHECK_THROWS_AS(program.v.read(), ContextError);
     context.merge_call([&](Strategy&) { CHECK(program.read() == expected); });
@@ -135,10 +136,10 @@ TEST_CASE("integers are dealt to the components whole: the first replicas take w
 TEST_CASE("without an aggregation there is no reading, before any communication", "[C-24]") {
   CountingProgram program{Variable::Aggregation::none};
   program.add_rank();
-  const auto before = program.strategy.group().meeting().meetings();
+  const auto before = inside(program.strategy).group().meeting().meetings();
   CHECK_THROWS_AS(program.v.read(), InvalidArgument);
   CHECK_THROWS_AS(program.strategy.extended().read_var(program.v), InvalidArgument);
-  CHECK(program.strategy.group().meeting().meetings() == before);
+  CHECK(inside(program.strategy).group().meeting().meetings() == before);
   CHECK(program.component() == std::vector<double>{1.0 + rank(), 2});
   CHECK_FALSE(program.v.trainable());
 }

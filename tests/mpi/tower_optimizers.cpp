@@ -21,6 +21,7 @@
 #include "mpi/tower_program.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -296,9 +297,9 @@ TEST_CASE("a call costs three agreements, and two more for each step and for pre
   }};
   program.call();  // makes the variable
   const auto agreements_of = [&](EstimatorSpec::Mode mode) {
-    const auto before = program.strategy.group().meeting().meetings();
+    const auto before = inside(program.strategy).group().meeting().meetings();
     program.call(counting(), mode);
-    return program.strategy.group().meeting().meetings() - before;
+    return inside(program.strategy).group().meeting().meetings() - before;
   };
   CHECK(agreements_of(EstimatorSpec::Mode::evaluate) == 3);
   CHECK(agreements_of(EstimatorSpec::Mode::train) == 5);

@@ -12,6 +12,7 @@
 
 #include "mpi/tower_program.hpp"
 #include "support/ranks.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -215,7 +216,7 @@ TEST_CASE("a variable is made in the first call that asks for it, and reused", "
       return vector_of({static_cast<float>(rank()), 2});
     });
     CHECK(w.local().template to_vector<float>() == std::vector<float>{0, 2});  // replica 0's
-    CHECK(&tower.variable({.name = "w"}, [] { return vector_of({}); }).state() == &w.state());
+    CHECK(&inside(tower.variable({.name = "w"}, [] { return vector_of({}); })).state() == &inside(w).state());
     CHECK(ten(tower, "v").name() == "v");
     return EstimatorSpec{};
   }};

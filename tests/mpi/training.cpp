@@ -19,6 +19,7 @@
 #include "shared_folder.hpp"
 #include "support/ranks.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -96,7 +97,7 @@ void check_same_bits(const Experiment& experiment) {
   Strategy strategy = runtime().make_strategy();
   const std::string together = run(strategy, experiment, shards(), rank() % 3);  // each rank as far ahead as it likes
   const auto group = make_local_group();
-  Strategy alone{*group};
+  Strategy alone = strategy_on(*group);
   CHECK(together == run(alone, experiment, shards(), 0));
 }
 
@@ -142,7 +143,7 @@ TEST_CASE("an observer may save a checkpoint after any step, and changes nothing
       if (!path_.empty()) save_checkpoint(strategy_, path_.string() + "-evaluated");
     }
     std::uint64_t digest_now() const {
-      return weights_digest({MirroredVariable{strategy_.store().variables().front()}});
+      return weights_digest({detail::Inside<Variable>::make<MirroredVariable>(strategy_.store().variables().front())});
     }
     std::uint64_t digest = 0;  ///< at the last save after a step
 

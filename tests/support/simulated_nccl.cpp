@@ -54,7 +54,7 @@ class SimulatedNccl final : public Communicator {
   int size() const override { return host_.size(); }
   std::string_view backend() const override { return "simulated nccl"; }
   Stream& stream() override { return compute_; }
-  Buffer allocate(std::size_t bytes) override { return compute_.allocate(bytes); }
+  Buffer allocate(std::size_t bytes) override { return inside(compute_).allocate(bytes); }
 
   Work broadcast(const TensorView& tensor, int root) override {
     compute_.synchronize();

@@ -1,5 +1,6 @@
 // Steps in shards that are audited: each rank computes a shard of another rank too.
 // clang-format off: ahead of all that includes Catch2
+#include "sync/strategy/inside.hpp"
 #include "torch_and_catch.hpp"
 // clang-format on
 
@@ -64,7 +65,7 @@ Ended train(Strategy& strategy, const libtorch::ReplicatedModule::Options& optio
   torch::set_num_threads(1);
   Net net{strategy, Tagger{}, options};
   torch::optim::SGD sgd{net.parameters(), torch::optim::SGDOptions{0.1}};
-  const std::uint64_t before = strategy.group().meeting().waits();
+  const std::uint64_t before = inside(strategy).group().meeting().waits();
   Ended ended{};
   for (int step = 0; step < 4; ++step) {
     strategy.set_step(step + 1);
@@ -80,7 +81,7 @@ Ended train(Strategy& strategy, const libtorch::ReplicatedModule::Options& optio
     // What a program draws besides its shards.
     ended.losses += std::to_string(torch::rand({1}).item<double>()) + " ";
   }
-  ended.waits = strategy.group().meeting().waits() - before;
+  ended.waits = inside(strategy).group().meeting().waits() - before;
   ended.weights = weights_digest(net.variables());
   return ended;
 }

@@ -1,5 +1,6 @@
 // Modules of LibTorch as replicas: parameters and gradients. Inputs differ on every rank; sums are exact.
 // clang-format off: ahead of all that includes Catch2
+#include "sync/strategy/inside.hpp"
 #include "torch_and_catch.hpp"
 // clang-format on
 
@@ -70,7 +71,7 @@ TEST_CASE("a mean counts as often as what it was divided by, which may be weight
 TEST_CASE("the gradient is the mean over the samples of all ranks, of which some have none") {
   Strategy strategy = runtime().make_strategy();
   auto net = libtorch::DataParallel{strategy, std::make_shared<Plane>()};
-  MeetingPoint& meeting = strategy.group().meeting();
+  MeetingPoint& meeting = inside(strategy).group().meeting();
   const auto meetings = meeting.meetings();
   strategy.run([&](ReplicaContext& context) {
     // Rank 0 has no samples, and a loss that is no number.
@@ -135,9 +136,9 @@ TEST_CASE("gradients are accumulated without communication, and zeroing forgets 
     CAPTURE(static_cast<int>(zeroed));
     strategy.run([&](ReplicaContext& context) {
       net.zero_grad();
-      const auto meetings = strategy.group().meeting().meetings();
+      const auto meetings = inside(strategy).group().meeting().meetings();
       for (int i = 0; i <= rank(); ++i) net.accumulate(libtorch::Loss::sum(net->forward("ab", 2), 2));
-      CHECK(strategy.group().meeting().meetings() == meetings);
+      CHECK(inside(strategy).group().meeting().meetings() == meetings);
       if (zeroed == Zeroed::by_module) net->zero_grad();
       if (zeroed == Zeroed::by_replica) net.zero_grad();
       if (zeroed == Zeroed::by_optimizer) sgd.zero_grad();

@@ -1,5 +1,6 @@
 // Batches in shards through SyncBatchNorms, which add up over all shards of all ranks.
 // clang-format off: ahead of all that includes Catch2
+#include "sync/strategy/inside.hpp"
 #include "torch_and_catch.hpp"
 // clang-format on
 
@@ -71,7 +72,8 @@ std::string train_together(Strategy& strategy, bool seeds) {
       adamw.step();
     });
   std::vector<Variable> all;
-  for (const auto& state : strategy.store().variables()) all.push_back(MirroredVariable{state});
+  for (const auto& state : strategy.store().variables())
+    all.push_back(lockstep::detail::Inside<Variable>::make<MirroredVariable>(state));
   return result + to_hex(weights_digest(all)) + " " + std::to_string(torch::rand({1}).item<float>());
 }
 

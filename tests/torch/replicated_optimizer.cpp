@@ -1,5 +1,6 @@
 // The state of torch's own optimizers in checkpoints, in attestations and on the other ranks.
 // clang-format off: ahead of all that includes Catch2
+#include "sync/strategy/inside.hpp"
 #include "torch_and_catch.hpp"
 // clang-format on
 
@@ -64,7 +65,7 @@ struct Trained {
 
   /// Every value and every piece of state, by name.
   std::map<std::string, Values> all() {
-    strategy.store().bring_home();
+    inside(strategy.store()).bring_home();
     std::map<std::string, Values> values;
     const auto add = [&](const std::string& name, const TensorView& view) {
       const Tensor host = Tensor::on_host(view);
@@ -73,7 +74,8 @@ struct Trained {
       if (host.dtype() == DType::i64)
         for (const std::int64_t each : host.to_vector<std::int64_t>()) of.push_back(static_cast<double>(each));
     };
-    for (const auto& each : strategy.store().variables()) add(each->name, MirroredVariable{each}.local());
+    for (const auto& each : strategy.store().variables())
+      add(each->name, lockstep::detail::Inside<Variable>::make<MirroredVariable>(each).local());
     for (const VariableStore::OptimizerState& each : strategy.store().optimizer_state()) add(each.name, each.value);
     return values;
   }

@@ -1,5 +1,6 @@
 // TorchScript modules as replicas, against the same computation in plain LibTorch.
 // clang-format off: ahead of all that includes Catch2
+#include "sync/strategy/inside.hpp"
 #include "torch_and_catch.hpp"
 // clang-format on
 
@@ -225,7 +226,8 @@ TEST_CASE("a script is saved as it was trained, and evaluation changes nothing")
   (void)net->forward({samples_of(7, 4)});  // the same on every rank, without a step
   CHECK_NOTHROW(strategy.attest());
   for (const auto& state : strategy.store().variables())
-    if (const MirroredVariable variable{state}; variable.name() == "layer.average")
+    if (const auto variable = lockstep::detail::Inside<Variable>::make<MirroredVariable>(state);
+        variable.name() == "layer.average")
       CHECK(variable.local().to_vector<double>() == values_of(variable_of(net, "layer.average")));
   step();
   CHECK(values_of(variable_of(net, "layer.calls")) == Values{4});

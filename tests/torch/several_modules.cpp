@@ -10,6 +10,7 @@
 
 #include "core/control/meeting_point.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 #include "torch_modules.hpp"
 
 using namespace lockstep;
@@ -37,10 +38,10 @@ TEST_CASE("a loss over two modules trains both with one agreement, and counts it
   const auto loss = [&](double x) { return (first->of("a") * second->of("b")).sum() * x; };
   strategy.run([&](ReplicaContext& context) {
     libtorch::accumulate({&first, &second}, Loss::mean(loss(3), 2));
-    const auto meetings = strategy.group().meeting().meetings();
+    const auto meetings = inside(strategy).group().meeting().meetings();
     const libtorch::ReplicatedModule::MeanLoss mean =
         libtorch::backward(context, {&first, &second}, Loss::sum(loss(6.0 * (rank() + 1)), rank()));
-    CHECK(strategy.group().meeting().meetings() == meetings + 1);
+    CHECK(inside(strategy).group().meeting().meetings() == meetings + 1);
     const double samples = 2 * ranks() + triangle() - ranks();
     double sum = 0;
     for (int other = 0; other < ranks(); ++other) sum += 6 + (other > 0 ? 6 * (other + 1) : 0);

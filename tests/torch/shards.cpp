@@ -1,5 +1,6 @@
 // Batches in shards, whose results do not depend on the number of ranks.
 // clang-format off: ahead of all that includes Catch2
+#include "sync/strategy/inside.hpp"
 #include "torch_and_catch.hpp"
 // clang-format on
 
@@ -60,7 +61,8 @@ std::string train_in_shards(Strategy& strategy) {
       adamw.step();
     });
   std::vector<Variable> all;
-  for (const auto& state : strategy.store().variables()) all.push_back(MirroredVariable{state});
+  for (const auto& state : strategy.store().variables())
+    all.push_back(lockstep::detail::Inside<Variable>::make<MirroredVariable>(state));
   return losses + to_hex(weights_digest(all));
 }
 

@@ -27,6 +27,7 @@
 #include "sync/checkpoint/shared_counter.hpp"
 #include "sync/checkpoint/tensor_file.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using lockstep::test::CapturedStderr;
@@ -196,7 +197,7 @@ TEST_CASE("what the format allows and lockstep does not have is listed, and keep
   CHECK(file.metadata().empty());
 
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   const auto weight = strategy.create_variable({.name = "w"}, [] { return Tensor::zeros(DType::f32, {1}); });
   const auto q = strategy.create_variable({.name = "q"}, [] { return Tensor::zeros(DType::u8, {2}); });
   strategy.seal();
@@ -313,7 +314,7 @@ TEST_CASE("while the chief writes, its row says that it works alone: the others'
   }};
   const auto group = make_local_group();
   group->meeting().set_phases(&table);
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   (void)strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.0F); });
   strategy.seal();
   while (!over) save_checkpoint(strategy, folder.path() / "c");

@@ -7,6 +7,7 @@
 #include "models/nn/convnet.hpp"
 #include "nn_support.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::nn {
 
@@ -27,7 +28,7 @@ inline ConvnetOptions small_convnet(DType dtype, ConvnetOptions::BatchNorm batch
 /// A sealed convnet on a strategy of one replica, whose biases are not zero.
 struct ConvnetProgram {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   Convnet model;
   Tensor statistics;
 

@@ -157,7 +157,7 @@ TEST_CASE("a process reports a failure of work on the GPU once, however many buf
     WithRuntime cuda;
     const auto stream = make_cuda_device(0)->make_stream();
     std::vector<Buffer> buffers;
-    for (int i = 0; i < 3; ++i) buffers.push_back(stream->allocate(16));
+    for (int i = 0; i < 3; ++i) buffers.push_back(inside(*stream).allocate(16));
     cuda.answers = {{"cudaFreeAsync", cudaErrorIllegalAddress}, {"cudaStreamQuery", cudaErrorIllegalAddress}};
     if (thrown_before) {
       try {
@@ -214,7 +214,7 @@ TEST_CASE("an error that an earlier call left behind is none of the next one's")
   cuda.last = cudaErrorInvalidValue;
   CHECK(launch_ops_add() == cudaSuccess);
   CHECK(launch_reduce_add() == cudaSuccess);
-  CHECK_NOTHROW(stream->allocate(16));
+  CHECK_NOTHROW(inside(*stream).allocate(16));
   // And what was thrown is not left behind.
   cuda.answers["cudaStreamQuery"] = cudaErrorInvalidValue;
   CHECK_THROWS_AS(stream->synchronize(), DeviceError);
@@ -227,7 +227,7 @@ TEST_CASE("memory that cannot be given back is a warning, and left to nobody els
     cuda.answers["cudaFreeAsync"] = result;
     const auto stream = make_cuda_device(0)->make_stream();
     test::CapturedStderr captured;
-    { const Buffer buffer = stream->allocate(16); }
+    { const Buffer buffer = inside(*stream).allocate(16); }
     CHECK(cuda.last == cudaSuccess);
     CHECK_NOTHROW(stream->synchronize());
     return captured.text();
@@ -258,7 +258,7 @@ TEST_CASE("the watchdog sees each call to the driver, and that it has ended") {
   WithRuntime cuda;
   {
     const auto stream = make_cuda_device(0)->make_stream();
-    const Buffer memory = stream->allocate(16);
+    const Buffer memory = inside(*stream).allocate(16);
     stream->synchronize();
     CHECK(cuda_device_count() == 2);
     CHECK(cuda_device_uuids().size() == 2);

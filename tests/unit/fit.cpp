@@ -21,6 +21,7 @@
 #include "models/input/text_sets.hpp"
 #include "models/input/tokens.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -140,7 +141,7 @@ TEST_CASE("losses and gradients of a text are divided by its labels, samples and
 TEST_CASE("losses, gradients and evaluations are divided by what the labels weigh, if the model says it") {
   const int micro_batches = GENERATE(1, 2);
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   MaskedModel model{strategy};
   Sgd sgd{{.learning_rate = 1}};
   Losses observer;

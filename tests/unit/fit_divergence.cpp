@@ -16,6 +16,7 @@
 #include "support/quiet_log.hpp"
 #include "support/sim_outcome.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
@@ -165,7 +166,7 @@ struct Training {
 /// The training on one rank.
 Training trained(Training training) {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   training(strategy);
   return training;
 }
@@ -225,7 +226,7 @@ TEST_CASE("the step that diverges is reported, and the run goes on if that is ch
   const QuietLog quiet;
   Training stops{.bad = {.step = 1}};
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   CHECK_THROWS_AS(stops(strategy), DivergenceError);
   REQUIRE(stops.reports.size() == 2);
   CHECK(stops.reports.back().loss == infinity);

@@ -12,6 +12,7 @@
 #include "models/input/text_sets.hpp"
 #include "models/nn/mlp.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -48,7 +49,7 @@ class Labelled final : public SampleSource {
 
 TEST_CASE("an evaluation of numbers has R squared and the mean absolute error in the data's unit") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   nn::Mlp model{
       strategy,
       {.inputs = 1, .hidden = {}, .classes = 1, .dtype = DType::f64, .loss = nn::MlpOptions::Loss::squared_error},

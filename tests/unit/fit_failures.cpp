@@ -15,6 +15,7 @@
 #include "models/input/samples.hpp"
 #include "models/input/text_sets.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -29,7 +30,7 @@ TEST_CASE("what goes wrong in a fit is told with its step or its evaluation, and
   /// The line about a failure in the fit, if there is one, and that about a run after it.
   const auto lines_of = [](std::optional<std::size_t> bad_call, bool evaluations_fail) {
     const auto group = make_local_group();
-    Strategy strategy{*group};
+    Strategy strategy = strategy_on(*group);
     ScriptedModel model{strategy, 1, [&](std::size_t call, const SampleBatch&) {
                           if (call == bad_call) throw std::runtime_error{"in a step"};
                           return std::vector{0.0};

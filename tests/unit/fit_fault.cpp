@@ -14,6 +14,7 @@
 #include "models/fit/injected_fault.hpp"
 #include "support/quiet_log.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 
@@ -47,7 +48,7 @@ class Weights {
  private:
   test::QuietLog quiet_;
   std::unique_ptr<ReplicaGroup> group_ = make_local_group();
-  Strategy strategy_{*group_};
+  Strategy strategy_ = strategy_on(*group_);
   std::vector<Variable> variables_;
 };
 
@@ -154,7 +155,7 @@ TEST_CASE("a fault is slow:RANK:FACTOR, or slow:RANK:FACTOR:PART") {
 
 TEST_CASE("a fault strikes on its rank, in its step") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   const std::vector<Variable> weights{strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.0F); })};
   strategy.seal();
   const auto after = [&](InjectedFault::Kind kind, int rank, std::int64_t step) {

@@ -19,6 +19,7 @@
 #include "models/input/text_sets.hpp"
 #include "models/input/tokens.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::test {
 
@@ -187,7 +188,7 @@ struct Trained {
 inline Trained train(const FitOptions::Samples& data, const FitOptions& options, std::int64_t size,
                      ScriptedModel::Script gradient) {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   ScriptedModel model{strategy, size, std::move(gradient)};
   Sgd sgd{{.learning_rate = 1}};
   Losses observer;

@@ -18,6 +18,7 @@
 #include "models/fit/injected_fault.hpp"
 #include "models/fit/parts_report.hpp"
 #include "support/quiet_log.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -268,7 +269,7 @@ TEST_CASE("a step of a model that takes its shards at once looks at the clock a 
       ++looks;
       return BusyClock::Time{};
     }});
-    Strategy strategy{*group};
+    Strategy strategy = strategy_on(*group);
     ScriptedModel model{strategy, 3, column_sums};
     Sgd sgd{{.learning_rate = 1}};
     const ImageData data = images(8);
@@ -287,7 +288,7 @@ TEST_CASE("a report says for how long a rank had no processor since the last one
   const auto group = make_local_group();
   nanoseconds run_delay = 7s;
   group->job().set_time({.run_delay = [&] { return run_delay += 250ms; }});
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   ScriptedModel model{strategy, 3, column_sums};
   Sgd sgd{{.learning_rate = 1}};
   const ImageData data = images(8);

@@ -21,6 +21,7 @@
 #include "models/nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
@@ -107,7 +108,7 @@ struct TrainedMlp {
 TrainedMlp train_mlp(Optimizer& optimizer, int threads,
                      const CountedSamples& samples = CountedSamples{CountedSamples::Fills::at_once}) {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   nn::Mlp model{strategy, {.inputs = 130, .hidden = {70, 20}, .classes = 10, .seed = 3}, nn::automatic()};
   strategy.seal();
   NormsOfSteps norms;

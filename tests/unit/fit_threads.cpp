@@ -20,6 +20,7 @@
 #include "models/input/batches.hpp"
 #include "models/nn/mlp.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -138,7 +139,7 @@ class ModelOf final : public Model {
 /// It computes eight shards on so many threads.
 struct ScriptedProgram {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   ModelOf model;
   std::unique_ptr<ShardThreads> threads;
   SampleBatch::Group shards = make_batch_group(make_batch(8, 1, DType::f64), 8);
@@ -156,7 +157,7 @@ struct ScriptedProgram {
 
 TEST_CASE("an mlp has the same bits on 1, 2, 4 and 8 threads") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   Mlp model{strategy, {.inputs = 40, .hidden = {33, 20}, .classes = 10, .seed = 3}, automatic()};
   strategy.seal();
   const GradientBuffer buffer{strategy.store(), model.variables()};

@@ -7,6 +7,7 @@
 #include "models/nn/gpt.hpp"
 #include "nn_support.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::nn {
 
@@ -18,7 +19,7 @@ inline GptOptions small_gpt(DType dtype) {
 /// A sealed gpt on a strategy of one replica.
 struct GptProgram {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   Gpt model;
 
   GptProgram(const GptOptions& options, SharedKernels kernels) : model{strategy, options, std::move(kernels)} {

@@ -16,6 +16,7 @@
 #include "models/nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -30,7 +31,7 @@ MlpOptions small_mlp(DType dtype) {
 /// A sealed mlp on a strategy of one replica.
 struct MlpRun {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   Mlp model;
 
   MlpRun(const MlpOptions& options, SharedKernels kernels) : model{strategy, options, std::move(kernels)} {
@@ -75,7 +76,7 @@ TEST_CASE("an mlp creates its variables layer by layer, weight before bias") {
 
 TEST_CASE("sizes and types that no mlp can have are refused before anything is created") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   const auto refused = [&](MlpOptions options, const char* message) {
     CHECK_THROWS_WITH((Mlp{strategy, options, reference()}), Catch::Contains(message));
     CHECK_THROWS_AS((Mlp{strategy, options, reference()}), InvalidArgument);
@@ -165,7 +166,7 @@ TEST_CASE("the gradients of an mlp agree with finite differences") {
 
 TEST_CASE("a dense layer gives the gradient of its inputs too") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   const Dense layer{strategy, {.name = "d", .inputs = 2, .outputs = 2, .dtype = DType::f64}};
   strategy.seal();
   layer.weight().assign(Tensor::from({1.0, 2.0, 3.0, 4.0}, {2, 2}));
@@ -299,7 +300,7 @@ TEST_CASE("a gradient buffer has a place for statistics where it is given one") 
 
 TEST_CASE("a gradient buffer is refused for what is not one piece of trainable memory") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   const auto make = [&](Variable::Options options, DType dtype = DType::f32) -> Variable {
     return strategy.create_variable(options, [=] { return Tensor::zeros(dtype, {2}); });
   };

@@ -16,6 +16,7 @@
 #include "models/nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 #include "text_support.hpp"
 
 using namespace lockstep;
@@ -66,7 +67,7 @@ std::vector<ModelCase> models() {
 /// A model on one replica.
 struct Program {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   std::unique_ptr<Model> model;
   Tensor statistics;
 
@@ -197,7 +198,7 @@ TEST_CASE("batch norm in bf16 over the whole batch is that of its only shard") {
 
 TEST_CASE("a model in bf16 with variables of f64 is refused before anything is created") {
   const std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   CHECK_THROWS_WITH((Mlp{strategy, {.dtype = DType::f64, .precision = Model::Precision::bf16}, reference()}),
                     "an mlp of f64 with activations of bf16 is not supported; expected f32");
   CHECK_THROWS_WITH((Convnet{strategy, {.dtype = DType::f64, .precision = Model::Precision::bf16}, reference()}),

@@ -17,6 +17,7 @@
 #include "models/ops/reference/reference.hpp"
 #include "sync/group/local_group.hpp"
 #include "sync/reduce/fixed_order_sum.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -59,7 +60,7 @@ std::vector<std::string> variables_of(const Convnet& model) {
 
 TEST_CASE("a convnet creates its variables layer by layer") {
   const auto group = make_local_group();
-  Strategy strategy{*group}, other{*group};
+  Strategy strategy = strategy_on(*group), other = strategy_on(*group);
   const Convnet plain{strategy, {}, reference()};
   CHECK(plain.name() == "convnet");
   CHECK(plain.statistics() == 0);
@@ -84,7 +85,7 @@ TEST_CASE("a convnet creates its variables layer by layer") {
 
 TEST_CASE("a convnet that cannot be is refused before anything is created") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   const auto refused = [&](const ConvnetOptions& options, const char* message) {
     CHECK_THROWS_AS((Convnet{strategy, options, reference()}), InvalidArgument);
     CHECK_THROWS_WITH((Convnet{strategy, options, reference()}), Catch::Contains(message));

@@ -19,6 +19,7 @@
 #include "naive_gpt.hpp"
 #include "support/forwarding_stream.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -53,7 +54,7 @@ std::size_t bytes_of_first_shard(const GptOptions& options, const SampleBatch& s
   CountingStream::Asked asked;
   const auto group = make_local_group();
   group->add_device_plane(std::make_unique<CountingStream>(asked), make_local_communicator());
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   Gpt model{strategy, options, reference()};
   strategy.seal();
   const GradientBuffer buffer{strategy.store(), model.variables()};
@@ -125,7 +126,7 @@ TEST_CASE("the initial weights of a gpt are GPT-2's") {
 
 TEST_CASE("sizes and types that no gpt can have are refused before anything is created") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   const auto refused = [&](GptOptions options, const char* message) {
     CHECK_THROWS_WITH((Gpt{strategy, options, reference()}), Catch::Contains(message));
     CHECK_THROWS_AS((Gpt{strategy, options, reference()}), InvalidArgument);
@@ -255,7 +256,7 @@ TEST_CASE("a shard's bits do not depend on what a gpt did before, and only large
     const int& allocations = asked.allocations;
     const auto group = make_local_group();
     group->add_device_plane(std::make_unique<CountingStream>(asked), make_local_communicator());
-    Strategy strategy{*group};
+    Strategy strategy = strategy_on(*group);
     Gpt model{strategy, small_gpt(DType::f32), kernels};
     strategy.seal();
     const GradientBuffer buffer{strategy.store(), model.variables()};

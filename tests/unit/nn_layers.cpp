@@ -16,6 +16,7 @@
 #include "models/nn/initial_values.hpp"
 #include "nn_support.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -24,7 +25,7 @@ namespace {
 
 struct Alone {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
 
   std::size_t created() { return strategy.store().variables().size(); }
 };

@@ -11,6 +11,7 @@
 #include "models/ops/reference/reference.hpp"
 #include "nn_support.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -39,7 +40,7 @@ class LossKernels final : public ops::ReferenceKernels {
 struct PassRun {
   Events events;
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   std::unique_ptr<Model> model;
   SampleBatch sample;
 

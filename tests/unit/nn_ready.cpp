@@ -13,6 +13,7 @@
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -60,7 +61,7 @@ std::vector<std::size_t> order_of(Run& program, std::int64_t shards, ShardOf&& s
 template <class M>
 struct ReadyRun {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   M model;
   Tensor statistics;
 
@@ -134,7 +135,7 @@ TEST_CASE("each gradient is ready once, when it is the sum of all shards, and th
 
 TEST_CASE("a pass may leave unsaid what is ready, and may not say it twice") {
   const std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   Saying model{strategy};
   const GradientBuffer buffer{strategy.store(), model.variables()};
   SampleBatch::Group shards;

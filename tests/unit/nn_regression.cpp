@@ -9,6 +9,7 @@
 #include "models/nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -35,7 +36,7 @@ SampleBatch numbered(std::int64_t first, std::int64_t samples, std::int64_t capa
 
 struct RegressionRun {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   Mlp model;
 
   explicit RegressionRun(const MlpOptions& options, SharedKernels kernels = reference())
@@ -94,7 +95,7 @@ TEST_CASE("a number is predicted in bf16 too") {
 
 TEST_CASE("a squared error is of one output and of labels that are numbers") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   MlpOptions two = regression(DType::f32);
   two.classes = 2;
   CHECK_THROWS_WITH((Mlp{strategy, two, reference()}), "an mlp of 2 outputs for a squared error; expected 1");

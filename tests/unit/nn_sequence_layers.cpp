@@ -17,6 +17,7 @@
 #include "models/nn/workspace.hpp"
 #include "nn_support.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -25,7 +26,7 @@ namespace {
 
 struct LayerRun {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   SharedKernels kernels = reference();
 
   /// Sealed, with noise in all variables, so that no part of a layer is too small to be seen.

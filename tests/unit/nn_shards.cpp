@@ -17,6 +17,7 @@
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::nn;
@@ -30,7 +31,7 @@ MlpOptions wide(DType dtype, Model::Precision precision) {
 
 struct ShardRun {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   Mlp model;
 
   ShardRun(DType dtype, SharedKernels kernels, Model::Precision precision = Model::Precision::full)

@@ -9,6 +9,7 @@
 #include <lockstep/models/ops/kernels.hpp>
 
 #include "core/device/device.hpp"
+#include "core/tensor/inside.hpp"
 #include "models/ops/sequence_kernels.hpp"
 #include "ops_support.hpp"
 
@@ -71,7 +72,7 @@ Tensor shifted(const Tensor& t) {
   const TensorView view = room.view().slice(1, t.count()).reshaped(t.shape());
   copy(t.view(), view);
   // The memory lives as long as the tensor that is made of it.
-  return {std::shared_ptr<const Buffer>{all, nullptr}, view};
+  return tensor_in(std::shared_ptr<const Buffer>{all, nullptr}, view);
 }
 
 struct NormResult {

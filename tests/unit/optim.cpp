@@ -15,8 +15,10 @@
 
 #include "core/control/meeting_point.hpp"
 #include "core/control/phase_table.hpp"
+#include "core/tensor/inside.hpp"
 #include "not_finite.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
@@ -36,7 +38,7 @@ std::vector<float> floats(const TensorView& view) {
 /// A strategy of one replica with two sealed variables.
 struct Program {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({1, 2, 3}); });
   MirroredVariable b = strategy.create_variable({.name = "b"}, [] { return of({10}); });
 
@@ -166,7 +168,7 @@ TEST_CASE("gradients are divided by what the samples weigh, and not applied wher
 
 TEST_CASE("variables without a gradient stay as they are, between those that have one too") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   std::vector<Variable> all;
   for (const char* name : {"a", "b", "c"})
     all.push_back(strategy.create_variable({.name = name}, [] { return of({1, 1}); }));
@@ -239,7 +241,7 @@ TEST_CASE("a gradient says what it is a gradient for, whether it is dense or sli
 
 TEST_CASE("f64 variables take f64 gradients, beside f32 ones") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   const Variable narrow = strategy.create_variable({.name = "narrow"}, [] { return of({1}); });
   const Variable wide = strategy.create_variable({.name = "wide"}, [] { return Tensor::scalar(1.0); });
   Sgd optimizer{{.learning_rate = 0.1}};
@@ -278,7 +280,7 @@ TEST_CASE("what cannot be applied is refused by the variable's name, and changes
     refused({{Tensor::scalar(1), counter}}, Contains("'counter' is i32[]; expected f32 or f64"));
     refused({{three, w}, {of({1}), b}, {three, w}}, Contains("'w' is given twice"));
     refused({{three, stranger.w}}, Contains("'w' was not created by strategy 0"));
-    refused({{three, w}, {Tensor{nullptr, strategy.store().gradient(w).slice(0, 1)}, b}},
+    refused({{three, w}, {tensor_in(nullptr, strategy.store().gradient(w).slice(0, 1)), b}},
             Contains("'b' lies in the store"));
     CHECK_THROWS_WITH(optimizer.apply_gradients(context, std::vector<Optimizer::Gradient>{{three, w}}, -1),
                       Catch::StartsWith("apply_gradients (optim.cpp:") && Contains("): -1 samples"));
@@ -339,12 +341,12 @@ TEST_CASE("a rank that updates what it alone holds is computing, and waits only 
   const auto see = [&] { seen.push_back(table.read(0).phase); };
   const auto group = make_local_group();
   group->meeting().set_phases(&table);
-  Strategy strategy{*group, {.around = [&](const std::function<void()>& collective) {
-                      see();
-                      collective();
-                    }}};
+  Strategy strategy = strategy_on(*group, {.around = [&](const std::function<void()>& collective) {
+    see();
+    collective();
+  }});
   const auto w = strategy.create_variable({.name = "w"}, [] { return of({1}); });
-  w.state().holder = 0;
+  inside(w).state().holder = 0;
   strategy.seal();
   Recorder optimizer;
   optimizer.on_update = [&] {
@@ -367,10 +369,11 @@ TEST_CASE("gradients that are ready before their step travel as the packing says
   const auto collectives = [](std::initializer_list<std::int64_t> sizes, const ReductionOptions::Packing& packing) {
     int count = 0;
     const auto group = make_local_group();
-    Strategy strategy{*group, {.packing = packing, .around = [&](const std::function<void()>& collective) {
-                                 ++count;
-                                 collective();
-                               }}};
+    Strategy strategy =
+        strategy_on(*group, {.packing = packing, .around = [&](const std::function<void()>& collective) {
+                               ++count;
+                               collective();
+                             }});
     std::vector<MirroredVariable> others;
     std::vector<Optimizer::Gradient> gradients;
     for (const std::int64_t size : sizes) {

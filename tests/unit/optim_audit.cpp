@@ -22,6 +22,7 @@
 #include "core/control/meeting_point.hpp"
 #include "core/device/gpu_backend.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 
@@ -164,20 +165,20 @@ TEST_CASE("audits of a loop change no bit of it, and cost no message") {
     sim::run({.ranks = ranks}, [&](Strategy& strategy, int rank) {
       const Faults none;
       Loop loop{strategy, none};
-      const std::uint64_t before = strategy.group().meeting().waits();
+      const std::uint64_t before = inside(strategy).group().meeting().waits();
       loop.run(0);
       if (rank == 0) {
         plain = loop.weight();
-        waits = strategy.group().meeting().waits() - before;
+        waits = inside(strategy).group().meeting().waits() - before;
       }
     });
     sim::run({.ranks = ranks}, [&](Strategy& strategy, int) {
       const Faults none;
       Loop loop{strategy, none};
-      const std::uint64_t before = strategy.group().meeting().waits();
+      const std::uint64_t before = inside(strategy).group().meeting().waits();
       loop.run(2);
       CHECK(loop.weight() == plain);
-      CHECK(strategy.group().meeting().waits() - before == waits);
+      CHECK(inside(strategy).group().meeting().waits() - before == waits);
       CHECK(loop.computed == 6 * shards / ranks + 3);
     });
   }

@@ -14,6 +14,7 @@
 
 #include "core/control/meeting_point.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 
@@ -22,7 +23,7 @@ namespace {
 /// One replica with variables that start as 10. Every gradient is 1.
 struct NamesProgram {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   MirroredVariable c = make("c"), d = make("d");
 
   MirroredVariable make(const std::string& name) {

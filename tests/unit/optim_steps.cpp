@@ -18,6 +18,7 @@
 #include "core/control/meeting_point.hpp"
 #include "not_finite.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
@@ -48,7 +49,7 @@ Tensor noise(DType dtype, const Shape& shape, std::uint64_t seed) {
 /// A strategy of one replica, whose variables get gradients one step after the other.
 struct StepProgram {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   std::vector<Variable> variables;
 
   const Variable& add(const std::string& name, const Tensor& value) {

@@ -13,6 +13,7 @@
 #include "core/comm/slices.hpp"
 #include "core/device/device.hpp"
 #include "core/device/devices.hpp"
+#include "core/tensor/inside.hpp"
 #include "reduce_support.hpp"
 #include "support/done_communicator.hpp"
 #include "support/forwarding_stream.hpp"
@@ -77,7 +78,7 @@ Tensors neighbours(const std::vector<float>& values, const std::vector<std::int6
   Tensors tensors;
   std::byte* data = buffer->data();
   for (const std::int64_t length : lengths) {
-    tensors.emplace_back(buffer, TensorView{data, {length}, DType::f32});
+    tensors.push_back(tensor_in(buffer, TensorView{data, {length}, DType::f32}));
     data += tensors.back().view().bytes();
   }
   return tensors;

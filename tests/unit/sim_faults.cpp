@@ -12,6 +12,7 @@
 #include "job/sim/virtual_time.hpp"
 #include "support/sim_outcome.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace std::chrono_literals;
@@ -192,7 +193,7 @@ TEST_CASE("a rank that computes for longer than the stall timeout in a step that
   const SimOutcome outcome = outcome_of({.ranks = ranks, .stall_timeout = 5s}, [](Strategy& strategy, int rank) {
     const auto step = [&](int late) {
       strategy.run([&](ReplicaContext& context) {
-        context.declared_step("a sum", [&](Reductions& reductions, AgreedRegion& region) {
+        inside(context).declared_step("a sum", [&](Reductions& reductions, AgreedRegion& region) {
           if (rank == late) sim::sleep(rank == 2 ? 6s : 4s);
           const Tensor tensor = Tensor::scalar(1.0F);
           const TensorView view = tensor.view();

@@ -15,6 +15,7 @@
 #include "reduce_support.hpp"
 #include "support/sim_outcome.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace std::chrono_literals;
@@ -62,7 +63,7 @@ TEST_CASE("the communicator moves what it says, on any number of ranks") {
   for (const int ranks : {1, 2, 3, 5, 8}) {
     CAPTURE(ranks);
     sim::run({.ranks = ranks}, [&](Strategy& strategy, int rank) {
-      Communicator& data = strategy.group().host_plane();
+      Communicator& data = inside(strategy).group().host_plane();
       CHECK(data.rank() == rank);
       CHECK(data.size() == ranks);
       CHECK(data.backend() == "sim");
@@ -144,7 +145,8 @@ TEST_CASE("ranks of several nodes add up within them first, to the same bits", "
 
 TEST_CASE("ranks of a group that wait for one that is elsewhere are told where they are", "[E-13]") {
   const SimOutcome outcome = outcome_of({.ranks = 4}, [](Strategy& strategy, int rank) {
-    const auto half = strategy.group().host_plane().subset(rank < 2 ? std::vector{0, 1} : std::vector{2, 3}, 16);
+    const auto half =
+        inside(strategy).group().host_plane().subset(rank < 2 ? std::vector{0, 1} : std::vector{2, 3}, 16);
     CHECK(half->size() == 2);
     CHECK(half->rank() == rank % 2);
     if (rank != 3) half->all_reduce(of({1, 2}).view()).wait();
@@ -170,7 +172,7 @@ TEST_CASE("the order of the backend's sum is the same on every rank, and not alw
   sim::run({.ranks = ranks}, [&](Strategy& strategy, int rank) {
     for (auto& sum : sums) {
       const Tensor mine = tensor_of(parts[static_cast<std::size_t>(rank)]);
-      strategy.group().host_plane().all_reduce(mine.view()).wait();
+      inside(strategy).group().host_plane().all_reduce(mine.view()).wait();
       sum.push_back(mine.to_vector<float>());
     }
   });
@@ -181,7 +183,7 @@ TEST_CASE("the order of the backend's sum is the same on every rank, and not alw
 
 TEST_CASE("collectives that are started together are waited for in any order") {
   sim::run({.ranks = 4}, [](Strategy& strategy, int rank) {
-    Communicator& data = strategy.group().host_plane();
+    Communicator& data = inside(strategy).group().host_plane();
     const Tensor first = of({as_float(rank)});
     const Tensor second = of({as_float(10 * rank)});
     Work of_first = data.all_reduce(first.view());
@@ -196,7 +198,7 @@ TEST_CASE("collectives that are started together are waited for in any order") {
 
 TEST_CASE("whoever only sends does not wait") {
   sim::run({.ranks = 4}, [](Strategy& strategy, int rank) {
-    Communicator& data = strategy.group().host_plane();
+    Communicator& data = inside(strategy).group().host_plane();
     if (rank == 3) sim::sleep(10s);
     const Tensor value = of({as_float(rank)});
     data.broadcast(value.view(), 0).wait();
@@ -209,7 +211,7 @@ TEST_CASE("whoever only sends does not wait") {
 TEST_CASE("a tensor that is written to before its collective is waited for is a CommError") {
   const SimOutcome outcome = outcome_of({.ranks = 3}, [](Strategy& strategy, int rank) {
     const Tensor value = of({as_float(rank)});
-    Work work = strategy.group().host_plane().all_reduce(value.view());
+    Work work = inside(strategy).group().host_plane().all_reduce(value.view());
     if (rank == 1) value.view().elements<float>()[0] = 5;
     work.wait();
   });
@@ -219,7 +221,7 @@ TEST_CASE("a tensor that is written to before its collective is waited for is a 
 
 TEST_CASE("memory that a communicator gave, and that nobody wrote, is no number") {
   sim::run({.ranks = 2}, [](Strategy& strategy, int) {
-    Communicator& data = strategy.group().host_plane();
+    Communicator& data = inside(strategy).group().host_plane();
     const Buffer buffer = data.allocate(sizeof(float));
     const float held = *reinterpret_cast<const float*>(buffer.data());
     CHECK(held != held);
@@ -254,7 +256,7 @@ TEST_CASE("ranks in different data collectives are a CommError that names both")
       CAPTURE(each.says[0], each.says[1], seed);
       const SimOutcome outcome = outcome_of({.ranks = 3, .seed = seed}, [&](Strategy& strategy, int rank) {
         const Tensor value = of({1, 2, 3});
-        each.call[rank == 2 ? 1 : 0](strategy.group().host_plane(), value.view()).wait();
+        each.call[rank == 2 ? 1 : 0](inside(strategy).group().host_plane(), value.view()).wait();
         strategy.run([](ReplicaContext&) {});
       });
       CHECK(outcome.is<CommError>());
@@ -271,7 +273,7 @@ TEST_CASE("ranks that wait for each other on different planes are told at once w
   const SimOutcome outcome = outcome_of({.ranks = 4}, [](Strategy& strategy, int rank) {
     strategy.run([](ReplicaContext&) {});
     if (rank == 2) {
-      strategy.group().host_plane().all_reduce(of({1, 2}).view()).wait();
+      inside(strategy).group().host_plane().all_reduce(of({1, 2}).view()).wait();
     } else {
       strategy.run([](ReplicaContext& context) { context.merge_call([](Strategy&) {}); });
     }
@@ -286,7 +288,7 @@ TEST_CASE("ranks that wait for each other on different planes are told at once w
   }
   const SimOutcome finished = outcome_of({.ranks = 4}, [](Strategy& strategy, int rank) {
     strategy.run([&](ReplicaContext&) {
-      if (rank == 1) strategy.group().host_plane().all_reduce(of({1, 2}).view()).wait();
+      if (rank == 1) inside(strategy).group().host_plane().all_reduce(of({1, 2}).view()).wait();
     });
   });
   CHECK(finished.what() ==

@@ -6,11 +6,13 @@
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/feed/distributed_input.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "job/sim/virtual_time.hpp"
 #include "sim_program.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -75,7 +77,7 @@ class Player {
   /// What a trainer does that caught a verdict: from here on all are in step again.
   void recover() {
     expect(!Strategy::has_current(), "a context was left behind");
-    expect(strategy_.group().meeting().depth() == 0, "a run was left behind");
+    expect(inside(strategy_).group().meeting().depth() == 0, "a run was left behind");
     strategy_.rebroadcast();
     expect(strategy_.reduce(ReduceOp::sum, PerReplica<int>{rank_}) == triangle(), "the sum after the failure");
     strategy_.run([&](ReplicaContext& context) {
@@ -260,12 +262,13 @@ class Player {
         // Ranks without input have to know what that of the root looks like.
         using Numbers = std::vector<std::int64_t>;
         const bool own = some && rank_ == operation.root;
-        detail::InputAnswer answer = strategy_.extended().agree_on_input([&] {
+        const auto offer = [&] {
           return detail::InputOffer{.any = own,
                                     .what = lockstep::describe(mine().view()),
                                     .outline = own ? Numbers{operation.id, 7} : Numbers{},
                                     .lacks_outline = !own};
-        });
+        };
+        detail::InputAnswer answer = detail::agree_on_input(strategy_, offer, Here::current());
         answer.outline.push_back(answer.goes_on);
         const Numbers expected = some && program_.ranks > 1 ? Numbers{operation.id, 7, 1} : Numbers{some};
         const auto numbers = [](const Numbers& of) { return Tensor::from(of, {std::ssize(of)}); };

@@ -7,6 +7,7 @@
 #include "core/base/exit_code.hpp"
 #include "sync/group/local_group.hpp"
 #include "sync/strategy/attestation.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using detail::Attestation;
@@ -133,7 +134,7 @@ void check_every_byte(const TensorView& value, Strategy& strategy, const std::ve
 
 TEST_CASE("an attestation follows every byte of mirrored variables, optimizer state and what it is told to, only") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   const Attested none = attested(strategy);
   CHECK(none.text.empty());
   const auto a = strategy.create_variable({.name = "a"}, [] { return Tensor::from({1.0F, 2.0F}, {2}); });
@@ -163,7 +164,7 @@ TEST_CASE("an attestation follows every byte of mirrored variables, optimizer st
 
 TEST_CASE("a variable of another strategy, or without memory, cannot be attested") {
   const auto group = make_local_group();
-  Strategy strategy{*group}, another{*group};
+  Strategy strategy = strategy_on(*group), another = strategy_on(*group);
   const auto make = [](Strategy& its) {
     return its.create_sync_on_read({.name = "mean"}, [] { return Tensor::scalar(1.0); });
   };
@@ -182,7 +183,7 @@ TEST_CASE("only replica code can ask for the end of its run") {
   CHECK_THROWS_WITH(ReplicaContext::current()->attest_at_end(),
                     Catch::StartsWith("attest_at_end (strategy_attest.cpp:") && Catch::Contains("outside of run()"));
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   strategy.run([&](ReplicaContext& context) {
     context.merge_call([&](Strategy&) { CHECK_THROWS_AS(context.attest_at_end(), ContextError); });
   });

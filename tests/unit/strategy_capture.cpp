@@ -16,6 +16,7 @@
 #include "support/forwarding_stream.hpp"
 #include "sync/group/local_group.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 
@@ -36,7 +37,7 @@ struct Captured {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy;
 
-  Captured() : strategy{on_captured_stream()} {}
+  Captured() : strategy{strategy_on(on_captured_stream())} {}
 
  private:
   ReplicaGroup& on_captured_stream() {
@@ -59,7 +60,6 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
       {"seal", [&] { f.strategy.seal(); }},
       {"rebroadcast", [&] { f.strategy.rebroadcast(); }},
       {"attest", [&] { f.strategy.attest(); }},
-      {"agree_on_input", [&] { (void)f.strategy.extended().agree_on_input([] { return detail::InputOffer{}; }); }},
       {"create_variable", [&] { f.strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); }); }},
       {"same_on_all", [&] { (void)f.strategy.same_on_all(1); }},
       {"reduce_to", [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, value); }},
@@ -95,7 +95,7 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
     f.capturing = true;
     refused([&] { context.merge_call([](Strategy&) {}); });
     refused([&] { (void)context.all_reduce(ReduceOp::sum, 1); });
-    refused([&] { context.declared_merge("", [](Reductions&) {}); });
+    refused([&] { inside(context).declared_merge("", [](Reductions&) {}); });
     f.capturing = false;
     CHECK(context.all_reduce(ReduceOp::sum, 1) == 1);  // the refusal was this rank's own, and is over
   });

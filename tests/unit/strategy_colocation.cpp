@@ -10,6 +10,7 @@
 
 #include "core/control/meeting_point.hpp"
 #include "strategy_support.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using lockstep::test::make;
@@ -52,7 +53,7 @@ TEST_CASE("nothing but a variable has a place for others beside it", "[A-53]") {
 TEST_CASE("colocate_vars_with refuses another strategy's variable by both names", "[A-52][A-54]") {
   TwoStrategies f;
   const MirroredVariable foreign = make(f.other, "v");
-  std::optional<Strategy> short_lived{std::in_place, *f.group};
+  std::optional<Strategy> short_lived{strategy_on(*f.group)};
   const MirroredVariable orphan = make(*short_lived, "o");
   short_lived.reset();
   const Scope scope = f.strategy.scope();

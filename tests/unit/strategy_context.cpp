@@ -17,6 +17,7 @@
 #include "core/control/meeting_point.hpp"
 #include "strategy_support.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using lockstep::test::make;
@@ -156,7 +157,8 @@ TEST_CASE("run is replica context, a merge function cross-replica context, and b
       CHECK_THROWS_WITH(context.replica_id_in_sync_group(), begins_with("replica_id_in_sync_group") && outside);
       CHECK_THROWS_WITH(context.merge_call([](Strategy&) {}), begins_with("merge_call") && outside);
       CHECK_THROWS_WITH(context.all_reduce(ReduceOp::sum, 1), begins_with("all_reduce") && outside);
-      CHECK_THROWS_WITH(context.declared_merge("", [](Reductions&) {}), begins_with("declared_merge") && outside);
+      CHECK_THROWS_WITH(inside(context).declared_merge("", [](Reductions&) {}),
+                        begins_with("declared_merge") && outside);
       CHECK(f.meetings() == before);
       merged.run([&](ReplicaContext& inner) {
         CHECK(ReplicaContext::current() == &inner);
@@ -385,7 +387,7 @@ TEST_CASE("variables are created in every context of their strategy, whose they 
     CAPTURE(variable.name());
     CHECK(f.strategy.extended().variable_created_in_scope(variable));
     CHECK_FALSE(f.other.extended().variable_created_in_scope(variable));
-    CHECK(std::ranges::count(f.strategy.store().variables(), &variable.state(),
+    CHECK(std::ranges::count(f.strategy.store().variables(), &inside(variable).state(),
                              [](const auto& each) { return each.get(); }) == 1);
   }
   const std::string mixing = "Mixing different Strategy objects: strategy 0 is not strategy 1";

@@ -11,6 +11,7 @@
 #include <lockstep/sync/strategy/strategy.hpp>
 
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 
@@ -18,7 +19,7 @@ namespace {
 
 Strategy make_strategy() {
   static const std::unique_ptr<ReplicaGroup> group = make_local_group();
-  return Strategy{*group};
+  return strategy_on(*group);
 }
 
 void check_one_context_only() {
@@ -55,7 +56,7 @@ TEST_CASE("there is a replica context or a cross-replica context, and never both
 TEST_CASE("the default strategy's values are their own containers", "[K-14]") {
   Strategy& strategy = Strategy::current();
   const MirroredVariable variable = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
-  CHECK(&strategy.extended().value_container(variable).state() == &variable.state());
+  CHECK(&inside(strategy.extended().value_container(variable)).state() == &inside(variable).state());
   CHECK(strategy.extended().value_container(3) == 3);
 }
 
@@ -215,7 +216,7 @@ TEST_CASE("the default strategy has variables of its own, and updates them", "[H
   const SyncOnReadVariable counter = strategy.create_sync_on_read({.name = "c"}, [] { return Tensor::scalar(1.f); });
   strategy.seal();
   const auto group = make_local_group();
-  Strategy other{*group};
+  Strategy other = strategy_on(*group);
   const MirroredVariable foreign = other.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); });
   CHECK(strategy.extended().variable_created_in_scope(variable));
   CHECK_FALSE(strategy.extended().variable_created_in_scope(foreign));

@@ -6,6 +6,7 @@
 #include <lockstep/sync/strategy/strategy.hpp>
 
 #include "strategy_support.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;

@@ -9,6 +9,7 @@
 #include <lockstep/sync/strategy/strategy.hpp>
 
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 
@@ -20,7 +21,7 @@ struct OnDevice {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy;
 
-  explicit OnDevice(const std::string& name) : strategy{(group->set_device_names({name}), *group)} {}
+  explicit OnDevice(const std::string& name) : strategy{strategy_on((group->set_device_names({name}), *group))} {}
 
   MirroredVariable make(const std::string& variable) {
     return strategy.create_variable({.name = variable}, [] { return Tensor::scalar(1.f); });
@@ -31,7 +32,7 @@ struct OnDevice {
 
 TEST_CASE("a group of one has one device, which is the CPU unless it was told another", "[A-72]") {
   const auto plain = make_local_group();
-  CHECK(Strategy{*plain}.extended().worker_devices() == Names{"/device:CPU:0"});
+  CHECK(strategy_on(*plain).extended().worker_devices() == Names{"/device:CPU:0"});
   OnDevice f{"/device:GPU:1"};
   CHECK(f.strategy.extended().worker_devices() == Names{"/device:GPU:1"});
   CHECK(f.strategy.run([](ReplicaContext& context) { return context.devices(); }).local() == Names{"/device:GPU:1"});

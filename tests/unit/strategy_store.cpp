@@ -16,6 +16,7 @@
 #include "support/forwarding_stream.hpp"
 #include "sync/group/local_group.hpp"
 #include "sync/strategy/external_values.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 
@@ -26,7 +27,7 @@ constexpr std::int64_t granule = VariableStore::alignment_bytes / sizeof(float);
 
 struct StoreFixture {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   VariableStore& store = strategy.store();
 
   MirroredVariable make(const std::string& name, std::int64_t count, bool trainable = true, DType dtype = DType::f32) {
@@ -282,7 +283,7 @@ TEST_CASE("variables for which there is no memory stay unsealed, with their init
   auto owned = std::make_unique<FullStream>();
   FullStream& stream = *owned;
   group->add_device_plane(std::move(owned), make_local_communicator());
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   const MirroredVariable variable = strategy.create_variable({.name = "v"}, [] {
     return Tensor::from<float>({1, 2}, {2});
   });
@@ -365,7 +366,7 @@ TEST_CASE(
   const MirroredVariable v = f.make("v", 1);
   f.strategy.seal();
   auto external = std::make_shared<Elsewhere>();
-  f.store.add_external_values(external);
+  inside(f.store).add_external_values(external);
   const auto calls_of = [&](const auto& use) {
     external->calls.clear();
     use();

@@ -11,13 +11,14 @@
 
 #include "core/control/meeting_point.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::test {
 
 struct TwoStrategies {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
-  Strategy other{*group};
+  Strategy strategy = strategy_on(*group);
+  Strategy other = strategy_on(*group);
 
   std::uint64_t meetings() const { return group->meeting().meetings(); }
 };

@@ -10,6 +10,7 @@
 #include <lockstep/sync/strategy/strategy.hpp>
 
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 
@@ -17,7 +18,7 @@ namespace {
 
 struct UpdateFixture {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   StrategyExtended& extended = strategy.extended();
   MirroredVariable mirrored = strategy.create_variable({.name = "m"}, [] { return Tensor::scalar(1.f); });
   SyncOnReadVariable counter = strategy.create_sync_on_read({.name = "c", .aggregation = Variable::Aggregation::sum},
@@ -122,7 +123,7 @@ TEST_CASE("update_non_slot calls its function once, without a component", "[A-62
       args(f.strategy.same_on_all(6), 7));
   CHECK(calls == 1);
   CHECK(result == 42);
-  Strategy other{*f.group};
+  Strategy other = strategy_on(*f.group);
   CHECK_THROWS_WITH(other.extended().update_non_slot(variables, [&] { ++calls; }),
                     Catch::EndsWith("): variable 'm' was not created by " + other.name()));
   CHECK(calls == 1);

@@ -23,6 +23,7 @@
 #include "support/done_communicator.hpp"
 #include "support/scripted_channel.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 using lockstep::test::DoneCommunicator;
@@ -34,7 +35,7 @@ namespace {
 
 struct VariableFixture {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
 
   MirroredVariable make(const Tensor& initial, Variable::Aggregation aggregation = Variable::Aggregation::none) {
     const MirroredVariable made =
@@ -50,7 +51,7 @@ struct Disagreeing {
   ReplicaGroup group{std::make_shared<Job>(std::make_unique<ScriptedChannel>(script),
                                            std::vector<std::string>{"replica 0", "replica 1"}),
                      make_local_communicator()};
-  Strategy strategy{group};
+  Strategy strategy = strategy_on(group);
 
   Tag tag_of(const std::function<void(Strategy&)>& collective) {
     Tag other;
@@ -178,7 +179,7 @@ TEST_CASE("an initial value that throws makes no variable, and is announced") {
 TEST_CASE("names are unique in a strategy: the lowest number that is free, names that were asked for counted",
           "[C-3]") {
   VariableFixture f;
-  Strategy other{*f.group};
+  Strategy other = strategy_on(*f.group);
   const auto name_of = [](Strategy& strategy, const char* asked) {
     return std::string{strategy.create_variable({.name = asked}, [] { return Tensor::scalar(1.f); }).name()};
   };
@@ -236,7 +237,7 @@ TEST_CASE("what ranks compare of a reduction: method, operation, types and shape
 
 TEST_CASE("two strategies of a process are told apart in their agreements") {
   Disagreeing d;
-  Strategy second{d.group};
+  Strategy second = strategy_on(d.group);
   const Tag of_first = d.tag_of([](Strategy& strategy) { strategy.seal(); });
   const Tag of_second = d.tag_of([&](Strategy&) { second.seal(); });
   CHECK(of_first.strategy == 0);
@@ -425,7 +426,7 @@ TEST_CASE("an assignment in replica context needs an aggregation, and goes by it
 
 TEST_CASE("a variable of one strategy is not assigned in another's context", "[C-50]") {
   VariableFixture f;
-  Strategy other{*f.group};
+  Strategy other = strategy_on(*f.group);
   const MirroredVariable w = f.make(Tensor::scalar(1.f), Variable::Aggregation::sum);
   const std::string mixing = "Mixing different Strategy objects: variable 'w' was not created by strategy 1";
   CHECK_FALSE(other.extended().variable_created_in_scope(w));
@@ -460,7 +461,7 @@ TEST_CASE("a data collective that fails ends the job: nobody can be told") {
   ReplicaGroup group{std::make_shared<Job>(make_local_channel(), std::vector<std::string>{"replica 0"},
                                            [](std::exception_ptr cause) { throw JobEnded{std::move(cause)}; }),
                      std::make_unique<Broken>()};
-  Strategy strategy{group};
+  Strategy strategy = strategy_on(group);
   strategy.create_variable({}, [] { return Tensor::scalar(1.f); });
   try {
     strategy.seal();
@@ -478,12 +479,12 @@ TEST_CASE("what a program puts around its collectives is called in the place of 
                      make_local_communicator()};
   int begun = 0, done = 0;
   bool fails = false;
-  Strategy strategy{group, {.around = [&](const std::function<void()>& collective) {
-                      ++begun;
-                      if (fails) throw Error{"no more"};
-                      collective();
-                      ++done;
-                    }}};
+  Strategy strategy = strategy_on(group, {.around = [&](const std::function<void()>& collective) {
+                                    ++begun;
+                                    if (fails) throw Error{"no more"};
+                                    collective();
+                                    ++done;
+                                  }});
   const MirroredVariable weight = strategy.create_variable({}, [] { return Tensor::scalar(2.f); });
   strategy.seal();
   CHECK(begun == 1);

@@ -8,6 +8,7 @@
 #include "core/device/device.hpp"
 #include "core/device/devices.hpp"
 #include "core/device/gpu_absence.hpp"
+#include "core/tensor/inside.hpp"
 
 using namespace lockstep;
 
@@ -160,6 +161,6 @@ TEST_CASE("rows that differ in shape or type, or that are on a GPU, are not stac
   CHECK(refused({two, Tensor::zeros(DType::i32, {2})}) == "cannot stack f32[2] and i32[2]");
   CHECK(refused({}) == "0 tensors to stack; expected 1 or more");
   float unused[2] = {};
-  const Tensor there{nullptr, {reinterpret_cast<std::byte*>(unused), {2}, DType::f32, DeviceKind::cuda}};
+  const Tensor there = tensor_in(nullptr, {reinterpret_cast<std::byte*>(unused), {2}, DType::f32, DeviceKind::cuda});
   CHECK(refused({there}) == "cannot stack f32[2] in the memory of a cuda device; expected the host's");
 }

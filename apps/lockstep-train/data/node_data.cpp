@@ -20,6 +20,7 @@
 #include "core/control/meeting_point.hpp"
 #include "core/device/shared_memory.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -53,7 +54,7 @@ class Readers {
   std::optional<SharedMemory> hand_over(std::optional<SharedMemory> made) const;
 
  private:
-  ReplicaGroup& group() const { return context_.strategy().group(); }
+  ReplicaGroup& group() const { return inside(context_.strategy()).group(); }
 
   /// COLL. The numbers of all ranks.
   std::vector<std::int64_t> gathered(std::span<const std::int64_t> mine) const {

@@ -9,18 +9,19 @@
 #include "core/device/device.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 
 Room room_on(Strategy& strategy) {
   const DeviceKind device = strategy.stream().kind();
   const auto bytes = static_cast<double>(memory_bytes(device));
-  const auto parts = static_cast<double>(strategy.reductions().slice_owners().size());
-  const double state = strategy.store().shares_updates() ? 1 / parts : 1;
+  const auto parts = static_cast<double>(inside(strategy).reductions().slice_owners().size());
+  const double state = inside(strategy.store()).shares_updates() ? 1 / parts : 1;
   const int ranks = strategy.num_replicas_in_sync();
   if (device == DeviceKind::cuda)
     return {.bytes = bytes, .ranks = ranks, .owner = "this GPU", .device = device, .optimizer_state = state};
-  const int here = strategy.group().ranks_of_node();
+  const int here = inside(strategy).group().ranks_of_node();
   return {.bytes = bytes / here,
           .ranks = ranks,
           .owner = here == 1 ? "this host" : fmt::format("each of the {} ranks of this host", here),

@@ -9,6 +9,7 @@
 
 #include "core/control/meeting_point.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 
@@ -22,14 +23,14 @@ std::unique_ptr<TrainingTask> load_task(TrainingOptions& options, const DataRequ
 }
 
 std::string write_sample(Strategy& strategy, TrainingTask& task, std::int64_t step, double loss) {
-  const MeetingPoint::NamedSteps named = strategy.group().meeting().keep_named_steps();
+  const MeetingPoint::NamedSteps named = inside(strategy).group().meeting().keep_named_steps();
   strategy.set_step(step, Strategy::RunKind::sample);
   std::string text;
   if (strategy.rank() != 0) {
     strategy.run([](ReplicaContext&) {});
     return text;
   }
-  const auto alone = strategy.group().meeting().working_alone();
+  const auto alone = inside(strategy).group().meeting().working_alone();
   strategy.run([&](ReplicaContext&) {
     if (std::isfinite(loss))
       text = task.write_sample();

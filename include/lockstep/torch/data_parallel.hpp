@@ -61,24 +61,6 @@ namespace libtorch {
 /// is taken gets a number, as every variable's does, unless Options::name tells the modules apart. No parameter may
 /// belong to two of them.
 ///
-/// **Gradients.** `backward` leaves in `.grad` the mean gradient over the samples of all ranks. Every rank says how
-/// many samples its loss has, so batches may be uneven, or empty on some ranks. As in torch, the gradient is added to
-/// what `.grad` held, and `zero_grad` begins afresh, with or without `set_to_none`. A program may keep the tensor of
-/// `.grad`: after a `zero_grad` to none, the next step leaves it unchanged. Gradients that are not zeroed must be the
-/// same on every rank when the next step begins; otherwise it throws InvalidArgument on all ranks. A parameter that
-/// only some ranks have used counts as zeros on the others. One that no rank has used, or that is frozen
-/// (requires_grad(false)), has no gradient from this step, so that torch's optimizers skip it. All ranks freeze the
-/// same ones; otherwise they throw MismatchError.
-///
-/// **Sparse gradients.** The weights of an Embedding or EmbeddingBag with `sparse(true)` have a sparse gradient. Of
-/// each rank, only the rows travel that its samples have touched. Those of one index are added up in the order of
-/// ranks, by `backward_shards` in its tree over the shards. `.grad` is a new, coalesced tensor with the rows of all
-/// ranks. So SGD and Adagrad of torch update these rows alone, and its Adam refuses the gradient, as ever; for AdamW,
-/// see Optimizer. All ranks have the same sparse ones; otherwise they throw MismatchError. Tied weights, which
-/// more than one module has registered, have a dense gradient. If a table is tied in another way, so that a rank finds
-/// a dense gradient in a step, the table's gradient is dense on all ranks from that step on. Other sparse gradients
-/// become dense, such as one of `torch::embedding` of a parameter of the module's own.
-///
 /// Gradients come from `backward`, `backward_shards` and `accumulate` alone: a plain `loss.backward()` through the
 /// module would make the replicas differ, so it throws ContextError. `torch::autograd::grad` remains free. A backward
 /// pass may run others inside, as activation checkpointing does: each adds its part. On GPUs, a gradient whose parts
@@ -86,22 +68,6 @@ namespace libtorch {
 /// later ones wait for all parts. Whatever else the loss depends on and needs a gradient, such as a tensor outside of
 /// the module or a parameter of another DataParallel, is an InvalidArgument that names it, unless Loss::ignoring does.
 /// What a pass inside reads stays unseen. A graph that is older than a step of the optimizer throws, in torch's words.
-///
-/// **Buffers.** The forward passes of a step change each rank's own buffers. `backward` then makes those that changed
-/// on any rank equal: floating-point buffers, such as running statistics, become the mean over the ranks, weighted by
-/// their samples; others, such as counters, those of the first rank that has samples. The buffers of the strategy's
-/// other modules are made equal, too, since the loss may have gone through one that this step does not train.
-///
-/// **Failures.** Each `backward` is agreed first. If a rank throws before it, in `forward`, or inside it, in autograd
-/// or in a hook, the exception is rethrown there, and the others throw PeerError from `backward`. No rank has changed a
-/// parameter, and a `backward` that throws leaves no gradients: what was accumulated is forgotten. A rank that failed
-/// outside of it may still have some; call `zero_grad` everywhere. A pass within another is a ContextError.
-///
-/// **GPUs.** A module moves to the strategy's device, `device()`; its inputs must be there. Torch computes on the
-/// calling thread's current stream, as always. The methods here start after the work that torch has enqueued, and the
-/// work that torch enqueues next starts after theirs. So do `attest`, `rebroadcast`, checkpoints and files of weights;
-/// after `Variable::assign`, call `strategy.stream().synchronize()`. InvalidArgument on a GPU if LibTorch was built
-/// without CUDA.
 ///
 /// Not thread-safe. Must not outlive the strategy; the module may, as a plain one.
 class LOCKSTEP_API ReplicatedModule {
@@ -136,6 +102,12 @@ class LOCKSTEP_API ReplicatedModule {
   /// parameter: each gets memory of its own, so one would no longer follow the other. Also, with several ranks, for an
   /// Embedding or EmbeddingBag with a `max_norm`, by which a forward pass changes the weights of one rank,
   /// and for `audit_every` below 1. MismatchError for modules that differ in names, shapes or types.
+  ///
+  /// The module moves to the strategy's device, `device()`; its inputs must be there. Torch computes on the calling
+  /// thread's current stream, as always. The methods here start after the work that torch has enqueued, and the work
+  /// that torch enqueues next starts after theirs. So do `attest`, `rebroadcast`, checkpoints and files of weights;
+  /// after `Variable::assign`, call `strategy.stream().synchronize()`. InvalidArgument on a GPU if LibTorch was built
+  /// without CUDA.
   ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module, const Options& options, Here here);
   ReplicatedModule(ReplicatedModule&&) noexcept;
   ~ReplicatedModule();
@@ -148,6 +120,34 @@ class LOCKSTEP_API ReplicatedModule {
   /// InvalidArgument, before the agreement, for a negative or infinite number of samples, for a loss that is no real
   /// scalar, and for one that depends on what nobody would train. MismatchError if the ranks have frozen different
   /// parameters.
+  ///
+  /// Leaves in `.grad` the mean gradient over the samples of all ranks. Every rank says how many samples its loss has,
+  /// so batches may be uneven, or empty on some ranks. As in torch, the gradient is added to what `.grad` held, and
+  /// `zero_grad` begins afresh, with or without `set_to_none`. A program may keep the tensor of `.grad`: after a
+  /// `zero_grad` to none, the next step leaves it unchanged. Gradients that are not zeroed must be the same on every
+  /// rank when the next step begins; otherwise it throws InvalidArgument on all ranks. A parameter that only some ranks
+  /// have used counts as zeros on the others. One that no rank has used, or that is frozen (requires_grad(false)), has
+  /// no gradient from this step, so that torch's optimizers skip it. All ranks freeze the same ones; otherwise they
+  /// throw MismatchError.
+  ///
+  /// The weights of an Embedding or EmbeddingBag with `sparse(true)` have a sparse gradient. Each rank sends only the
+  /// rows that its samples have touched. Rows with the same index are added up in rank order or, in `backward_shards`,
+  /// in its tree over the shards. `.grad` is a new, coalesced tensor with the rows of all ranks. So SGD and Adagrad of
+  /// torch update these rows alone, and its Adam refuses the gradient, as ever; for AdamW, see Optimizer. All ranks
+  /// have the same sparse ones; otherwise they throw MismatchError. Tied weights, which more than one module has
+  /// registered, have a dense gradient. If a table is tied in another way, so that a rank finds a dense gradient in a
+  /// step, the table's gradient is dense on all ranks from that step on. Other sparse gradients become dense, such as
+  /// one of `torch::embedding` of a parameter of the module's own.
+  ///
+  /// The forward passes of a step change each rank's own buffers. This then makes those that changed on any rank equal:
+  /// floating-point buffers, such as running statistics, become the mean over the ranks, weighted by their samples;
+  /// others, such as counters, those of the first rank that has samples. The buffers of the strategy's other modules
+  /// are made equal, too, since the loss may have gone through one that this step does not train.
+  ///
+  /// It is agreed first. If a rank throws before it, in `forward`, or inside it, in autograd or in a hook, the
+  /// exception is rethrown there, and the others throw PeerError. No rank has changed a parameter, and a `backward`
+  /// that throws leaves no gradients: what was accumulated is forgotten. A rank that failed outside of it may still
+  /// have some; call `zero_grad` everywhere. A pass within another is a ContextError.
   MeanLoss backward(ReplicaContext& context, const Loss& loss, Here here = Here::current());
 
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
@@ -178,12 +178,12 @@ class LOCKSTEP_API ReplicatedModule {
   /// shards are computed together. In a step of several modules, the options of the first that has audits hold.
   ///
   /// If a module holds a SyncBatchNorm, its mean and variance are those of all shards of all ranks. So the graphs and
-  /// gradients of all of a rank's shards are in memory at a time. Each shard computes on a thread of its own, but one
-  /// at any time: up to such a layer, then the next. Each finds the module's buffers and torch's random numbers as it
-  /// has left them; unless it seeds them, they depend on its number and on the caller's. Everything else that a shard
-  /// changes, the others see: `train()` and `eval()` are an InvalidArgument. So are shards that come to different
-  /// layers; on different ranks, they are a MismatchError. One without samples passes an empty batch. Each such layer
-  /// costs two agreements in the forward pass.
+  /// gradients of all of a rank's shards are in memory at a time. Each shard has its own thread, but only one runs at a
+  /// time: up to such a layer, then the next shard's. Each finds the module's buffers and torch's random state as it
+  /// left them; a random state that it does not seed depends on the shard's number and on the caller's random state.
+  /// The other shards see everything else that a shard changes, so `train()` and `eval()` are an InvalidArgument. So
+  /// are shards that reach different layers; between ranks, that is a MismatchError. A shard without samples passes an
+  /// empty batch. Each such layer costs two agreements in the forward pass.
   MeanLoss backward_shards(ReplicaContext& context, int shards, const std::function<Loss(int shard)>& compute,
                            Here here = Here::current());
 
@@ -210,7 +210,7 @@ class LOCKSTEP_API ReplicatedModule {
   double clip_norm(double largest);
 
   /// LOCAL; call it on every rank. AdamW or Sgd for this module's parameters, with its state and its name. Errors as
-  /// lockstep::Optimizer::prepare: a second one with the same slots takes the end of the first.
+  /// lockstep::Optimizer::prepare: destroy one before you make another with the same slots.
   Optimizer optimizer(const AdamW::Options& options, Here here = Here::current());
   Optimizer optimizer(const Sgd::Options& options, Here here = Here::current());
 
@@ -224,9 +224,9 @@ class LOCKSTEP_API ReplicatedModule {
   std::vector<Variable> variables() const;
 
   struct Impl;
-  Impl& impl() const { return *impl_; }  ///< for library code
 
  protected:
+  friend struct lockstep::detail::Inside<ReplicatedModule>;
   explicit ReplicatedModule(std::shared_ptr<Impl> impl) : impl_{std::move(impl)} {}
 
  private:

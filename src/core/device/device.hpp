@@ -36,7 +36,7 @@ class Buffer {
   DeviceKind kind_ = DeviceKind::cpu;
 };
 
-/// A point in a stream's work. Stream::record creates it; Stream::wait or the host waits for it.
+/// A point in a stream's work: inside(stream).record() creates it; inside(stream).wait or the host waits for it.
 class Event {
  public:
   virtual ~Event() = default;
@@ -47,6 +47,31 @@ class Event {
   /// Blocks the host until the work before the event is done. DeviceError if it failed.
   LOCKSTEP_PARTS_API void synchronize();
 };
+
+template <>
+struct detail::Inside<Stream> {
+  Stream& stream;
+
+  /// Uninitialised memory of the device, for work enqueued on this stream from here on. The release is ordered as well:
+  /// work enqueued here before the buffer's destruction may still use it. The buffer may outlive the stream, but not
+  /// the device. Zero bytes are a valid size. DeviceError if there is not enough memory.
+  Buffer allocate(std::size_t bytes) const { return stream.allocate(bytes); }
+
+  /// Zeroed, pinned host memory (Tensor::pinned). This stream copies to and from it without a second copy and without
+  /// involving the host. It must not be released before those copies are done. DeviceError if there is not enough
+  /// memory.
+  Buffer allocate_pinned(std::size_t bytes) const { return stream.allocate_pinned(bytes); }
+
+  /// An event after everything enqueued so far.
+  std::unique_ptr<Event> record() const { return stream.record(); }
+
+  /// Work enqueued from here on starts after `event`, which may be destroyed once this returns.
+  void wait(const Event& event) const { stream.wait(event); }
+};
+
+inline detail::Inside<Stream> inside(Stream& stream) {
+  return {stream};
+}
 
 /// One device of this process. Outlives every Stream, Event and Buffer made by it.
 class Device {

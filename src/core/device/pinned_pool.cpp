@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/device/device.hpp"
+
 namespace lockstep::detail {
 
 auto PinnedPool::take(std::size_t bytes) -> Pinned {
@@ -15,7 +17,7 @@ auto PinnedPool::take(std::size_t bytes) -> Pinned {
       return taken;
     }
   }
-  return std::make_shared<const Buffer>(stream_.allocate_pinned(bytes));
+  return std::make_shared<const Buffer>(inside(stream_).allocate_pinned(bytes));
 }
 
 void PinnedPool::give_back(Pinned pinned) {

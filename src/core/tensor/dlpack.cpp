@@ -13,6 +13,7 @@
 #include "core/device/device.hpp"
 #include "core/device/devices.hpp"
 #include "core/tensor/dlpack_abi.hpp"
+#include "core/tensor/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -86,7 +87,7 @@ Tensor take_over(Managed* managed) {
   void* const held = view.data() ? static_cast<void*>(view.data()) : managed;
   const auto buffer = std::make_shared<Buffer>();
   *buffer = Buffer{held, view.bytes(), view.device(), release};  // from here on nothing throws
-  return {buffer, std::move(view)};
+  return tensor_in(buffer, std::move(view));
 }
 
 /// What `to_dlpack` hands out: the structure, and what keeps its memory.

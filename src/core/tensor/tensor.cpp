@@ -91,14 +91,14 @@ Tensor Tensor::zeros(DType dtype, Shape shape, Stream& stream) {
 
 Tensor Tensor::uninitialised(DType dtype, Shape shape, Stream& stream) {
   const auto bytes = static_cast<std::size_t>(element_count(shape)) * size_of(dtype);
-  auto buffer = std::make_shared<const Buffer>(stream.allocate(bytes));
+  auto buffer = std::make_shared<const Buffer>(inside(stream).allocate(bytes));
   TensorView view{buffer->data(), std::move(shape), dtype, stream.kind()};
   return {std::move(buffer), std::move(view)};
 }
 
 Tensor Tensor::pinned(DType dtype, Shape shape, Stream& stream) {
   const auto bytes = static_cast<std::size_t>(element_count(shape)) * size_of(dtype);
-  auto buffer = std::make_shared<const Buffer>(stream.allocate_pinned(bytes));
+  auto buffer = std::make_shared<const Buffer>(inside(stream).allocate_pinned(bytes));
   TensorView view{buffer->data(), std::move(shape), dtype};
   return {std::move(buffer), std::move(view)};
 }

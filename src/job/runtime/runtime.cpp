@@ -24,6 +24,7 @@
 #include "job/runtime/runtime_parts.hpp"
 #include "job/runtime/siblings.hpp"
 #include "sync/reduce/reduction_choice.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 
@@ -129,7 +130,7 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
   });
   bind();
   mpi.watch_to_the_end();
-  strategy.emplace(*group, mpi.options.reductions);
+  strategy.emplace(strategy_on(*group, mpi.options.reductions));
 }
 
 Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)

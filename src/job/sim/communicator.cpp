@@ -69,7 +69,7 @@ class SimCommunicator final : public Communicator {
   Messenger* messenger() override { return messenger_.get(); }
 
   Buffer allocate(std::size_t bytes) override {
-    Buffer buffer = Stream::host().allocate(bytes);
+    Buffer buffer = inside(Stream::host()).allocate(bytes);
     if (bytes > 0) std::memset(buffer.data(), poison, bytes);
     return buffer;
   }

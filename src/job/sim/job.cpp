@@ -21,6 +21,7 @@
 #include "job/sim/planes.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/reduction_choice.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::sim {
 namespace {
@@ -167,7 +168,7 @@ void Job::take_part(int rank) {
   } const shown{of(rank).job = job.get()};
   ReplicaGroup group{job, make_communicator(data_, rank)};
   group.set_device_names(devices_);
-  Strategy strategy{group, options_.reductions};
+  Strategy strategy = strategy_on(group, options_.reductions);
   const auto succeeds = [&](const auto& part) {
     try {
       part();

@@ -5,6 +5,7 @@
 
 #include "core/control/busy_clock.hpp"
 #include "models/nn/shard_losses.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 
@@ -24,7 +25,7 @@ std::optional<std::int64_t> Audit::begin(std::int64_t step) {
   if (!turn) return std::nullopt;
   step_ = step;
   audited_ = turn->shard;
-  round_.emplace(strategy_.group(), step, shards_.count(), *turn);
+  round_.emplace(inside(strategy_).group(), step, shards_.count(), *turn);
   return audited_;
 }
 

@@ -36,6 +36,7 @@
 #include "sync/group/replica_group.hpp"
 #include "sync/optim/computed_step.hpp"
 #include "sync/strategy/fit_progress.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -355,7 +356,7 @@ void Fit::judge_loss(double loss, const std::string& whose) {
       "learning rate, a warm-up or a clipped norm may help{}",
       whose, four_digits(loss), optimizer_.learning_rate(), four_digits(optimizer_.gradient_norm()), divergence_hint());
   if (options_.on_divergence == FitOptions::OnDivergence::stop)
-    strategy_.group().meeting().fail(std::make_exception_ptr(DivergenceError{line}));
+    inside(strategy_).group().meeting().fail(std::make_exception_ptr(DivergenceError{line}));
   if (rank_ == 0) log::warning(line);
 }
 
@@ -365,7 +366,8 @@ void Fit::load_ahead() {
   train_shards_.load_ahead(
       {.steps = options_.prefetch,
        .order = shard_by_shard ? RankShards::Order::shard_by_shard : RankShards::Order::all_shards,
-       .where = strategy_.group().job().may_start_threads() ? WorkAhead::Where::on_thread : WorkAhead::Where::in_turn,
+       .where = inside(strategy_).group().job().may_start_threads() ? WorkAhead::Where::on_thread
+                                                                    : WorkAhead::Where::in_turn,
        .of = {options_.start->steps, options_.steps},
        .samples = [this, samples = samples_](std::int64_t step) mutable { return samples.of(schedule_.batch(step)); }});
 }
@@ -393,10 +395,10 @@ Observer::Step Fit::report_of(const FitResult& result, const ScheduledBatch& bat
 }
 
 FitResult Fit::run(Observer& observer) {
-  BusyClock clock{strategy_.group().job().time()};
+  BusyClock clock{inside(strategy_).group().job().time()};
   faults_.slow_down(clock);
   PartsReport parts{strategy_, clock, options_.start->steps};
-  const MeetingPoint::NamedSteps named = strategy_.group().meeting().keep_named_steps();
+  const MeetingPoint::NamedSteps named = inside(strategy_).group().meeting().keep_named_steps();
   strategy_.attest_first(options_.attest_first);
   if (options_.prefetch > 0 && options_.start->steps < options_.steps) load_ahead();
   Observer::State state = *options_.start;
@@ -451,7 +453,7 @@ FitResult Fit::run(Observer& observer) {
   }
   if (!result.stopped && options_.start->steps < options_.steps) {
     // What the chief does alone after the last step keeps the others waiting too.
-    strategy_.agree(TagKind::chief, here_, {});
+    inside(strategy_).agree(TagKind::chief, here_, {});
     parts.gather(result.steps);
     parts.tell(observer);
   }
@@ -473,7 +475,7 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
   FitOptions from_start = options;
   from_start.start = detail::start_of(strategy.store(), options);
   detail::require_valid(from_start, model, data);
-  strategy.agree(TagKind::compare, here, detail::text_of(data, from_start));
+  inside(strategy).agree(TagKind::compare, here, detail::text_of(data, from_start));
   if (strategy.store().has_unsealed()) strategy.seal(here);
   if (fault && strategy.rank() == 0) log::warning("LOCKSTEP_FAULT: " + fault->announcement());
   return Fit{strategy, model, optimizer, data, from_start, fault, here}.run(observer);

@@ -25,6 +25,7 @@
 #include "core/base/element_count.hpp"
 #include "core/base/excerpt.hpp"
 #include "core/control/fault_variable.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -124,7 +125,7 @@ void flip(std::int64_t step, std::span<const Variable> weights) {
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const Variable& variable = weights[(first + i) % weights.size()];
     const auto count = static_cast<std::uint64_t>(element_count(variable.shape()));
-    Stream& stream = *variable.state().segment->stream;
+    Stream& stream = *inside(variable).state().segment->stream;
     if (const auto index = flip_from(count == 0 ? 0 : draw.below(count, 1), variable.local(), stream, Victims::normal))
       return log::warning(
           fmt::format("LOCKSTEP_FAULT: a bit of element {} of variable {} is another one from step {} on", *index,

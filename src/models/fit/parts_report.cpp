@@ -11,6 +11,7 @@
 #include <lockstep/core/base/log.hpp>
 
 #include "core/control/meeting_point.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -139,7 +140,7 @@ void PartsReport::Sum::add(std::int64_t its_steps, std::span<const BusyClock::Ti
 
 void PartsReport::gather(std::int64_t step) {
   const Numbers mine = to_numbers(clock_.lap());
-  const std::vector<std::int64_t> all = strategy_.group().meeting().gather(mine);
+  const std::vector<std::int64_t> all = inside(strategy_).group().meeting().gather(mine);
   Sum sum{.steps = step - std::exchange(step_, step), .replicas = {}};
   for (std::size_t first = 0; first < all.size(); first += mine.size())
     sum.replicas.push_back(to_times(std::span{all}.subspan(first, mine.size())));
@@ -160,7 +161,7 @@ Observer::Parts PartsReport::whole() const {
 
 Observer::Parts PartsReport::report_of(const Sum& sum) const {
   if (sum.replicas.empty()) return {};
-  Observer::Parts report = parts_of(sum.replicas, strategy_.group().residences());
+  Observer::Parts report = parts_of(sum.replicas, inside(strategy_).group().residences());
   report.step = step_;
   report.steps = sum.steps;
   return report;
@@ -172,7 +173,7 @@ void PartsReport::warn_of_late() {
   to_judge_ = {};
   const std::vector<int> late = late_replicas(report);
   if (late.empty()) return;
-  const std::string line = line_about(late, report, strategy_.group().meeting().names());
+  const std::string line = line_about(late, report, inside(strategy_).group().meeting().names());
   const std::size_t known = warned_of_.size();
   warned_of_.insert(late.begin(), late.end());
   if (warned_of_.size() > known) log::warning(line);

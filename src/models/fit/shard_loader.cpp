@@ -54,7 +54,7 @@ const SampleBatch::Group& ShardLoader::send() {
   copy(group.labels.view(), on_device_.labels.view(), stream_);
   for (std::size_t shard = 0; shard < group.batches.size(); ++shard)
     on_device_.batches[shard].samples = group.batches[shard].samples;
-  staging.copied = stream_.record();
+  staging.copied = inside(stream_).record();
   unrecorded_ = false;
   return on_device_;
 }

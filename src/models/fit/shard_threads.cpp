@@ -17,6 +17,7 @@
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/arithmetic.hpp"
 #include "sync/strategy/context_stack.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -80,7 +81,7 @@ class WatchOfPart final : public nn::ShardWatch {
 std::unique_ptr<ShardThreads> ShardThreads::make(Strategy& strategy, nn::Model& model, int wanted,
                                                  std::int64_t shards) {
   // Simulated ranks take turns, in an order that a seed decides. A thread beside them would break both.
-  if (wanted < 2 || strategy.stream().kind() != DeviceKind::cpu || !strategy.group().job().may_start_threads())
+  if (wanted < 2 || strategy.stream().kind() != DeviceKind::cpu || !inside(strategy).group().job().may_start_threads())
     return {};
   int count = 1;
   if (std::has_single_bit(static_cast<std::uint64_t>(shards)))

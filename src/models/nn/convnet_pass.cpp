@@ -5,6 +5,7 @@
 #include "models/nn/convnet_network.hpp"
 #include "models/nn/shard_checks.hpp"
 #include "models/ops/image_kernels.hpp"
+#include "models/ops/inside.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -33,9 +34,9 @@ JointModel::Losses Convnet::Network::train(const Pass& pass) {
     const SampleBatch& batch = shard.batch;
     // Overwrites the logits, which are not needed any more. Rows of padding become zero.
     const TensorView logits = of(shard, shard.room.logits);
-    losses.push_back(batch.samples == 0
-                         ? ops::Kernels::BatchLoss{}
-                         : kernels_->start_softmax_cross_entropy(logits, batch.labels.view(), batch.samples, logits));
+    losses.push_back(batch.samples == 0 ? ops::Kernels::BatchLoss{}
+                                        : inside(*kernels_).start_softmax_cross_entropy(logits, batch.labels.view(),
+                                                                                        batch.samples, logits));
   }
   if (statistics() > 0)
     for (const Shard& shard : pass.shards) copy(shard.room.statistics.view(), shard.gradients->statistics(), stream_);

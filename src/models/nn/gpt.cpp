@@ -15,6 +15,7 @@
 #include "models/nn/shard_checks.hpp"
 #include "models/nn/vectors.hpp"
 #include "models/ops/answer.hpp"
+#include "models/ops/inside.hpp"
 #include "models/ops/sequence_kernels.hpp"
 
 namespace lockstep::nn {
@@ -127,8 +128,8 @@ ops::Answer<ops::Kernels::BatchLoss> Gpt::start_shard(const SampleBatch& shard, 
   ops::Answer<void> tokens_known = forward(tokens, options_.recompute ? Keep::outputs : Keep::all);
   const ops::Kernels::Matrix logits = logits_of_tokens();
   // Overwrites the logits, which are not needed any more. Rows that do not count become zero.
-  ops::Answer<ops::Kernels::BatchLoss> loss =
-      kernels_->start_softmax_cross_entropy(logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
+  ops::Answer<ops::Kernels::BatchLoss> loss = inside(*kernels_).start_softmax_cross_entropy(
+      logits, flattened(shard.labels.view()), shard.counted_labels(), logits);
   begin(Model::Pass::backward);
   backward(tokens, gradients);
   return after(std::move(tokens_known), std::move(loss), stream_);
@@ -138,8 +139,8 @@ ops::Kernels::BatchLoss Gpt::evaluate_shard(const SampleBatch& shard) {
   require_fit(shard);
   if (shard.samples == 0) return {};
   ops::Answer<void> tokens_known = forward(shard.inputs.view(), Keep::outputs);
-  ops::Answer<ops::Kernels::BatchLoss> loss =
-      kernels_->start_softmax_cross_entropy(logits_of_tokens(), flattened(shard.labels.view()), shard.counted_labels());
+  ops::Answer<ops::Kernels::BatchLoss> loss = inside(*kernels_).start_softmax_cross_entropy(
+      logits_of_tokens(), flattened(shard.labels.view()), shard.counted_labels());
   return after(std::move(tokens_known), std::move(loss), stream_).wait();
 }
 

@@ -6,12 +6,13 @@
 #include <lockstep/models/nn/gradient_buffer.hpp>
 
 #include "core/base/element_count.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::nn {
 namespace {
 
 std::int64_t offset_of(const Variable& variable) {
-  return variable.state().offset;
+  return inside(variable).state().offset;
 }
 
 VariableStore::FlatRange single_range(const VariableStore& store, std::span<const Variable> variables) {
@@ -58,8 +59,8 @@ GradientBuffer GradientBuffer::with_statistics(const TensorView& statistics) con
 }
 
 std::size_t GradientBuffer::position_of(const Variable& variable) const {
-  const auto found =
-      std::ranges::find(layout_->variables, &variable.state(), [](const Variable& v) { return &v.state(); });
+  const auto found = std::ranges::find(layout_->variables, &inside(variable).state(),
+                                       [](const Variable& v) { return &inside(v).state(); });
   if (found == layout_->variables.end())
     throw InvalidArgument{fmt::format("variable {} has no place in this gradient buffer", variable.label())};
   return static_cast<std::size_t>(found - layout_->variables.begin());

@@ -16,6 +16,7 @@
 #include "models/nn/shard_plan.hpp"
 #include "models/nn/shard_sums.hpp"
 #include "models/nn/squared_error.hpp"
+#include "models/ops/inside.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -182,7 +183,7 @@ ShardLosses Mlp::losses(const SampleBatch::Group& shards) {
     losses.push(static_cast<std::int64_t>(i),
                 options_.loss == MlpOptions::Loss::squared_error
                     ? squared_error_with_gradient(own, shard, stream_)
-                    : kernels_->start_softmax_cross_entropy(own, shard.labels.view(), shard.samples, own),
+                    : inside(*kernels_).start_softmax_cross_entropy(own, shard.labels.view(), shard.samples, own),
                 shard);
   }
   return losses;

@@ -17,6 +17,7 @@
 #include "core/base/digest.hpp"
 #include "core/base/file_io.hpp"
 #include "core/base/own_file.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -255,7 +256,7 @@ std::uint64_t digest_of_weights(const VariableStore& store) {
   };
   std::vector<Variable> weights;
   for (const auto& state : store.variables())
-    if (state->segment && counts(*state)) weights.push_back(MirroredVariable{state});
+    if (state->segment && counts(*state)) weights.push_back(detail::Inside<Variable>::make<MirroredVariable>(state));
   return weights_digest(weights);
 }
 

@@ -18,6 +18,7 @@
 #include "core/comm/mpi/mpi_library.hpp"
 #include "core/control/meeting_point.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -41,8 +42,8 @@ std::vector<std::string> own_command() {
 }  // namespace
 
 OrderedJson gather_ranks(Strategy& strategy, const Here& here) {
-  ReplicaGroup& group = strategy.group();
-  strategy.agree(TagKind::compare, here, "the ranks of a run");
+  ReplicaGroup& group = inside(strategy).group();
+  inside(strategy).agree(TagKind::compare, here, "the ranks of a run");
   const std::vector<std::int64_t> processes = group.meeting().gather(std::array{std::int64_t{::getpid()}});
   OrderedJson ranks = OrderedJson::array();
   for (std::size_t rank = 0; rank < processes.size(); ++rank) {

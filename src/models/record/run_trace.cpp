@@ -24,6 +24,7 @@
 #include "core/trace/ring_file.hpp"
 #include "sync/checkpoint/file.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -75,9 +76,9 @@ void write_spans(std::span<const trace::ReadRing> rings, const trace::Steps& ste
 
 /// If one rank cannot make it, all learn of that.
 std::unique_ptr<trace::Ring> make_ring(Strategy& strategy, const trace::Ring::Options& options, const Here& here) {
-  auto ring = detail::announcing_failure(strategy.group().meeting(), here,
+  auto ring = detail::announcing_failure(inside(strategy).group().meeting(), here,
                                          [&] { return std::make_unique<trace::Ring>(options); });
-  strategy.agree(TagKind::save, here, "the files of a trace");
+  inside(strategy).agree(TagKind::save, here, "the files of a trace");
   return ring;
 }
 
@@ -105,7 +106,7 @@ RunTrace::RunTrace(Strategy& strategy, std::filesystem::path folder, const Order
   if (strategy.stream().kind() == DeviceKind::cuda)
     if (auto marks = make_device_marks()) gpu_.emplace(std::move(marks));
   if (!are_on_several_hosts(ranks)) return;
-  const ClockOffset clock = find_clock_offset(strategy.group().meeting().channel());
+  const ClockOffset clock = find_clock_offset(inside(strategy).group().meeting().channel());
   ring_->set_clock(clock.offset, clock.error);
 }
 
@@ -120,7 +121,7 @@ void keep_whole_spans_of_last_steps(trace::ReadRing& ring) {
 }  // namespace
 
 void RunTrace::write_pictures() const {
-  const auto alone = strategy_.group().meeting().working_alone();
+  const auto alone = inside(strategy_).group().meeting().working_alone();
   try {
     write_picture(folder_, trace::read_ring(ring_of(folder_, rank_)));
     if (rank_ == 0) write_merged_picture(folder_, read_rings(folder_, keep_whole_spans_of_last_steps).read);

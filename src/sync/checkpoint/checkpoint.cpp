@@ -13,6 +13,7 @@
 #include "sync/checkpoint/tensor_file.hpp"
 #include "sync/strategy/context_stack.hpp"
 #include "sync/strategy/fit_progress.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -34,7 +35,7 @@ bool has_entry(const std::filesystem::path& path, std::string_view name) {
 void save_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here) {
   const Scope scope = detail::enter(strategy, {"save_checkpoint", here});
   StrategyValues values{strategy, here};
-  strategy.agree(TagKind::save, here, path.string());
+  inside(strategy).agree(TagKind::save, here, path.string());
   values.combine(here);
   on_chief(strategy, here, [&] { write_tensors(path, all(values)); });
 }
@@ -42,7 +43,7 @@ void save_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here
 void restore_checkpoint(Strategy& strategy, const std::filesystem::path& path, Here here) {
   const Scope scope = detail::enter(strategy, {"restore_checkpoint", here});
   StrategyValues values{strategy, here};
-  strategy.agree(TagKind::restore, here, path.string());
+  inside(strategy).agree(TagKind::restore, here, path.string());
   on_chief(strategy, here, [&] {
     read_checkpoint_at(path, [&](const std::filesystem::path& file) {
       std::vector<NamedTensor> homes = all(values);

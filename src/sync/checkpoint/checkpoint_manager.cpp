@@ -32,6 +32,7 @@
 #include "sync/group/replica_group.hpp"
 #include "sync/strategy/context_stack.hpp"
 #include "sync/strategy/fit_progress.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -163,7 +164,7 @@ std::set<std::int64_t> foreign_steps(const CheckpointManager::Options& options, 
 
 /// What the program gives, and how far `fit` has come.
 ProgramState with_progress(ProgramState state, Strategy& strategy) {
-  const auto& progress = strategy.store().fit_progress();
+  const auto& progress = inside(strategy.store()).fit_progress();
   if (progress && !state.contains(detail::FitProgress::state_name)) state.merge(progress->saved());
   return state;
 }
@@ -251,14 +252,14 @@ void CheckpointManager::begin(Here here) {
 
 void CheckpointManager::pass(std::int64_t step) {
   if (is_chief() && options_.every && !writer_->has_begun())
-    detail::announcing_failure(strategy_.group().meeting(), [&] { begin_after(step); });
+    detail::announcing_failure(inside(strategy_).group().meeting(), [&] { begin_after(step); });
   report_failure();
 }
 
 void CheckpointManager::report_failure() {
   if (!is_chief()) return;
   const BusyClock::During looking{BusyClock::Part::checkpoint};
-  detail::announcing_failure(strategy_.group().meeting(), [&] { call_writer(&CheckpointWriter::poll); });
+  detail::announcing_failure(inside(strategy_).group().meeting(), [&] { call_writer(&CheckpointWriter::poll); });
 }
 
 void CheckpointManager::save(std::int64_t step, const State& state, std::optional<double> loss, Here here) {
@@ -267,11 +268,11 @@ void CheckpointManager::save(std::int64_t step, const State& state, std::optiona
   const Scope scope = detail::enter(strategy_, {"save", here});
   StrategyValues values{strategy_, here};
   report_failure();
-  strategy_.agree(TagKind::save, here, (options_.folder / checkpoint_name(step)).string());
+  inside(strategy_).agree(TagKind::save, here, (options_.folder / checkpoint_name(step)).string());
   values.combine(here);
   if (loss && is_best(*loss)) best_ = std::make_unique<const CheckpointLoss>(CheckpointLoss{step, *loss});
   if (!is_chief()) return;
-  MeetingPoint& meeting = strategy_.group().meeting();
+  MeetingPoint& meeting = inside(strategy_).group().meeting();
   const auto alone = meeting.working_alone();
   detail::announcing_failure(meeting, [&] {
     // An optional one that fails does not keep the next from being written.
@@ -321,7 +322,7 @@ std::optional<CheckpointManager::Resumed> CheckpointManager::restore(
     const std::function<std::optional<ReadCheckpoint>(StrategyValues&)>& read) {
   const Scope scope = detail::enter(strategy_, {call, here});
   StrategyValues values{strategy_, here};
-  strategy_.agree(TagKind::restore, here, path.string());
+  inside(strategy_).agree(TagKind::restore, here, path.string());
   const auto read_values = [&]() -> std::optional<Restored> {
     prepare_writer();
     const auto found = read(values);
@@ -344,9 +345,9 @@ std::optional<CheckpointManager::Resumed> CheckpointManager::restore(
   best_ = best ? std::make_unique<const CheckpointLoss>(*best) : nullptr;
   Resumed resumed{step, state, folder};
   if (options_.restores == Parts::all) {
-    strategy_.group().meeting().continue_after(static_cast<std::uint64_t>(step));
+    inside(strategy_).group().meeting().continue_after(static_cast<std::uint64_t>(step));
     note_progress(strategy_, resumed);
-  } else if (const auto& progress = strategy_.store().fit_progress()) {
+  } else if (const auto& progress = inside(strategy_.store()).fit_progress()) {
     progress->forget_restored();
   }
   return resumed;

@@ -15,6 +15,7 @@
 #include "sync/checkpoint/strategy_values.hpp"
 #include "sync/checkpoint/tensor_file.hpp"
 #include "sync/strategy/context_stack.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -45,7 +46,7 @@ std::string compare_on_chief(Strategy& strategy, std::string_view call, const st
                              const Here& here, const std::function<std::string(const StrategyValues&)>& compare) {
   const Scope scope = detail::enter(strategy, {call, here});
   StrategyValues values{strategy, here};
-  strategy.agree(TagKind::restore, here, path.string());
+  inside(strategy).agree(TagKind::restore, here, path.string());
   values.combine(here);
   return strategy.broadcast_object([&] { return compare(values); }, here).value();
 }

@@ -21,16 +21,17 @@
 #include "sync/reduce/reductions.hpp"
 #include "sync/reduce/slice_map.hpp"
 #include "sync/strategy/held_slices.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
 
 bool is_sync_on_read(const Variable& variable) {
-  return variable.state().synchronization == Variable::Synchronization::on_read;
+  return inside(variable).state().synchronization == Variable::Synchronization::on_read;
 }
 
 bool is_mean(const Variable& variable) {
-  return variable.state().aggregation == Variable::Aggregation::mean;
+  return inside(variable).state().aggregation == Variable::Aggregation::mean;
 }
 
 /// A piece of a slot of which every rank has slices.
@@ -71,10 +72,10 @@ std::string names_of(const std::vector<VariableStore::OptimizerState>& held) {
 StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_{strategy} {
   for (const auto& state : strategy.store().variables()) {
     if (!state->saved) continue;
-    variables_.push_back(MirroredVariable{state});
+    variables_.push_back(detail::Inside<Variable>::make<MirroredVariable>(state));
     (void)variables_.back().for_reading(state->dtype, here);
   }
-  detail::announcing_failure(strategy.group().meeting(), here, [&] { strategy.store().bring_home(); });
+  detail::announcing_failure(inside(strategy).group().meeting(), here, [&] { inside(strategy.store()).bring_home(); });
   std::ranges::copy_if(variables_, std::back_inserter(sync_on_read_), is_sync_on_read);
   for (const Variable& variable : sync_on_read_) combined_.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
   for (VariableStore::OptimizerState& state : strategy.store().optimizer_state()) {
@@ -103,7 +104,7 @@ void StrategyValues::combine_sync_on_read(const Here& here) {
   for (const Variable& variable : sync_on_read_)
     if (is_mean(variable)) digests.push_back(detail::digest_of_elements(variable.local(here)));
   const bool alike =
-      digests.empty() || strategy_.group().meeting().all_equal(digest_of(std::as_bytes(std::span{digests})));
+      digests.empty() || inside(strategy_).group().meeting().all_equal(digest_of(std::as_bytes(std::span{digests})));
   combined_ = strategy_.extended().read_vars(sync_on_read_, here);
   if (!alike) return;
   for (std::size_t i = 0; i < sync_on_read_.size(); ++i)
@@ -112,23 +113,24 @@ void StrategyValues::combine_sync_on_read(const Here& here) {
 
 void StrategyValues::gather_held(const Here& here) {
   if (held_.empty()) return;
-  strategy_.agree(TagKind::broadcast, here, names_of(held_));
+  inside(strategy_).agree(TagKind::broadcast, here, names_of(held_));
   for (std::size_t i = 0; i < held_.size(); ++i) {
     if (held_[i].holder == strategy_.rank()) of_held_[i] = Tensor::on_host(held_[i].value);
     const TensorView value = of_held_[i].view();
-    strategy_.reductions().broadcast({&value, 1}, *held_[i].holder);
+    inside(strategy_).reductions().broadcast({&value, 1}, *held_[i].holder);
   }
 }
 
 /// From the chief to the ranks that hold it, and the values of the variables that ranks other than the chief update.
 void StrategyValues::spread_held(const Here& here) {
   const bool was_set = strategy_.broadcast_object(held_was_set_, here).value();
-  strategy_.agree(TagKind::broadcast, here, names_of(held_));
-  for (const auto& [holder, values] : strategy_.store().held_values()) strategy_.reductions().broadcast(values, 0);
+  inside(strategy_).agree(TagKind::broadcast, here, names_of(held_));
+  for (const auto& [holder, values] : strategy_.store().held_values())
+    inside(strategy_).reductions().broadcast(values, 0);
   strategy_.stream().synchronize();  // the host's plane and a GPU's never move tensors at the same time
   for (std::size_t i = 0; was_set && i < held_.size(); ++i) {
     const TensorView value = of_held_[i].view();
-    strategy_.reductions().broadcast({&value, 1}, 0);
+    inside(strategy_).reductions().broadcast({&value, 1}, 0);
     if (held_[i].holder == strategy_.rank()) copy(value, held_[i].value, strategy_.stream());
   }
 }
@@ -142,12 +144,12 @@ std::string StrategyValues::names_of_sliced() const {
 /// To the chief, a piece at a time, so that no other rank needs memory for all.
 void StrategyValues::gather_slices(const Here& here) {
   if (sliced_.empty()) return;
-  strategy_.agree(TagKind::broadcast, here, names_of_sliced());
+  inside(strategy_).agree(TagKind::broadcast, here, names_of_sliced());
   for (const SlicedSlot& slot : sliced_)
     for_each_piece(*slot.segment, [&](const Piece& piece) {
       for_own_slices(*slot.segment, slot.name, piece,
                      [&](const TensorView& kept, const TensorView& sent) { copy(kept, sent, strategy_.stream()); });
-      strategy_.reductions().gather_slices({&piece.sliced, 1});
+      inside(strategy_).reductions().gather_slices({&piece.sliced, 1});
       if (strategy_.rank() == 0)
         copy(Tensor::on_host(piece.sliced.memory).view(),
              slot.whole.view().slice(piece.first, piece.sliced.memory.count()), Stream::host());
@@ -158,12 +160,12 @@ void StrategyValues::gather_slices(const Here& here) {
 /// From the chief to the ranks that keep them.
 void StrategyValues::spread_slices(const Here& here) {
   if (!strategy_.broadcast_object(sliced_was_set_, here).value()) return;
-  strategy_.agree(TagKind::broadcast, here, names_of_sliced());
+  inside(strategy_).agree(TagKind::broadcast, here, names_of_sliced());
   for (const SlicedSlot& slot : sliced_)
     for_each_piece(*slot.segment, [&](const Piece& piece) {
       const TensorView& memory = piece.sliced.memory;
       if (strategy_.rank() == 0) copy(slot.whole.view().slice(piece.first, memory.count()), memory, strategy_.stream());
-      strategy_.reductions().broadcast({&memory, 1}, 0);
+      inside(strategy_).reductions().broadcast({&memory, 1}, 0);
       for_own_slices(*slot.segment, slot.name, piece,
                      [&](const TensorView& kept, const TensorView& sent) { copy(sent, kept, strategy_.stream()); });
     });
@@ -212,7 +214,7 @@ void StrategyValues::set(std::span<const NamedTensor> homes, std::span<const Ten
       return whole.data() <= home.data() && home.data() < whole.data() + whole.bytes();
     });
   }
-  strategy_.store().written();
+  inside(strategy_.store()).written();
 }
 
 void StrategyValues::spread(const Here& here) {
@@ -226,11 +228,11 @@ void StrategyValues::spread(const Here& here) {
 
 void on_chief(Strategy& strategy, const Here& here, const std::function<void()>& work) {
   const BusyClock::During working{BusyClock::Part::checkpoint};
-  if (!strategy.extended().should_checkpoint()) return strategy.agree(TagKind::chief, here, {});
-  MeetingPoint& meeting = strategy.group().meeting();
+  if (!strategy.extended().should_checkpoint()) return inside(strategy).agree(TagKind::chief, here, {});
+  MeetingPoint& meeting = inside(strategy).group().meeting();
   const auto alone = meeting.working_alone();
   detail::announcing_failure(meeting, work);
-  strategy.agree(TagKind::chief, here, {});
+  inside(strategy).agree(TagKind::chief, here, {});
 }
 
 }  // namespace lockstep

@@ -20,6 +20,7 @@
 #include "sync/checkpoint/strategy_values.hpp"
 #include "sync/checkpoint/tensor_file.hpp"
 #include "sync/strategy/context_stack.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -100,21 +101,21 @@ void save_weights(Strategy& strategy, const std::filesystem::path& path, const W
   safetensors::require_writable(metadata);
   const Scope scope = detail::enter(strategy, {"save_weights", here});
   StrategyValues values{strategy, here};
-  strategy.agree(TagKind::save, here, path.string());
+  inside(strategy).agree(TagKind::save, here, path.string());
   values.combine(here);
   on_chief(strategy, here, [&] { write_tensors(path, values.variables(), metadata); });
 }
 
 std::optional<WeightsMetadata> read_weights_metadata(Strategy& strategy, const std::filesystem::path& path, Here here) {
   const Scope scope = detail::enter(strategy, {"read_weights_metadata", here});
-  strategy.agree(TagKind::restore, here, path.string());
+  inside(strategy).agree(TagKind::restore, here, path.string());
   return strategy.broadcast_object([&] { return metadata_at(path); }, here).value();
 }
 
 detail::LoadedWeights load_weights(Strategy& strategy, const std::filesystem::path& path, Here here) {
   const Scope scope = detail::enter(strategy, {"load_weights", here});
   StrategyValues values{strategy, here};
-  strategy.agree(TagKind::restore, here, path.string());
+  inside(strategy).agree(TagKind::restore, here, path.string());
   values.combine(here);  // so that those that the file does not have keep what they hold
   const auto read = [&](const std::filesystem::path& found) {
     const OpenTensorFile file = open_weights(found);

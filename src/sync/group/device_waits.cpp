@@ -12,6 +12,7 @@
 #include "core/control/exceptions.hpp"
 #include "core/control/meeting_point.hpp"
 #include "core/control/tag.hpp"
+#include "core/device/device.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -90,14 +91,14 @@ void DeviceWaits::remove(MeetingPoint& meeting) {
 
 void DeviceWaits::enqueue_collective(MeetingPoint& meeting, const std::function<void()>& enqueue) {
   const MeetingPoint::LaterWait wait = meeting.count_later_wait();
-  auto reached = compute_.record();
+  auto reached = inside(compute_).record();
   // NCCL may wait for the others' hosts here, to connect the ranks.
   {
     Shown shown;
     shown.show(meeting, &wait);
     enqueue();
   }
-  collectives_.push_back({std::move(reached), compute_.record(), &meeting, wait});
+  collectives_.push_back({std::move(reached), inside(compute_).record(), &meeting, wait});
 }
 
 void DeviceWaits::settle() {

@@ -6,6 +6,8 @@
 
 #include <lockstep/core/base/error.hpp>
 
+#include "core/device/device.hpp"
+#include "core/tensor/inside.hpp"
 #include "sync/reduce/operand_text.hpp"
 
 namespace lockstep::detail {
@@ -29,11 +31,11 @@ auto HostCopies::copy_to_host(const TensorView& values, Tensor* tensor, Use use)
     throw ContextError{
         fmt::format("a request with {} on a GPU, in the capture of a step: expected it outside", describe(values))};
   PinnedPool::Pinned memory = pinned_->take(values.bytes());
-  Tensor on_host{memory, {memory->data(), values.shape(), values.dtype()}};
+  const Tensor on_host = tensor_in(memory, {memory->data(), values.shape(), values.dtype()});
   Copy& made = copies_.emplace_back(Copy{values, tensor, std::move(memory), std::move(on_host), use});
   if (use == Use::sends || use == Use::both) {
     copy(values, made.on_host.view(), compute_);
-    come_ = compute_.record();
+    come_ = inside(compute_).record();
   }
   return made;
 }
@@ -62,7 +64,7 @@ void HostCopies::put_back() {
       else
         copy(on_host.view(), on_gpu, compute_);
     }
-    if (!copies_.empty()) back_ = compute_.record();
+    if (!copies_.empty()) back_ = inside(compute_).record();
   });
 }
 

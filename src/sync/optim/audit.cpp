@@ -15,6 +15,7 @@
 #include "core/tensor/digest.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/optim/plan.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 
@@ -62,7 +63,7 @@ void Optimizer::Audit::Impl::begin_step() {
   own_.reset();
   names_.clear();
   const auto turn = AuditSchedule{options_.every, options_.seed, ranks_, own}.in(step_);
-  if (turn) round_.emplace(strategy_.group(), step_, own, *turn);
+  if (turn) round_.emplace(inside(strategy_).group(), step_, own, *turn);
 }
 
 AuditRound::Digests Optimizer::Audit::Impl::compute(std::int64_t shard, bool digests_wanted) {
@@ -124,7 +125,7 @@ void Optimizer::Audit::Impl::end_step(ReplicaContext& context, const Here& here)
     // Ranks with other weights get other gradients, and all of them are right.
     context.merge_call([&](Strategy& strategy) { strategy.attest({}, here); }, {}, here);
     const auto names = static_cast<std::int64_t>(digest_of_names());
-    const std::vector<std::int64_t> all = strategy_.group().meeting().gather({&names, 1});
+    const std::vector<std::int64_t> all = inside(strategy_).group().meeting().gather({&names, 1});
     if (std::ranges::count(all, names) < ranks_)
       throw MismatchError{fmt::format("{}the ranks' shards have results of other names; here [{}]",
                                       detail::Call{detail::apply_call, here}.text(), fmt::join(names_, ", "))};

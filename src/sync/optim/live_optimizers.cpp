@@ -8,6 +8,7 @@
 #include <lockstep/core/base/error.hpp>
 
 #include "core/base/site.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace detail {
@@ -23,7 +24,7 @@ std::string in_words(std::string_view slot) {
 }  // namespace
 
 const std::shared_ptr<LiveOptimizers>& LiveOptimizers::of(VariableStore& store) {
-  std::shared_ptr<LiveOptimizers>& all = store.live_optimizers();
+  std::shared_ptr<LiveOptimizers>& all = inside(store).live_optimizers();
   if (!all) all = std::make_shared<LiveOptimizers>();
   return all;
 }
@@ -48,7 +49,7 @@ void LiveOptimizers::keep(const std::string& name, std::span<const Variable> var
     const auto keepers = keepers_.find(slot);
     if (keepers == keepers_.end()) continue;
     for (const Variable& variable : variables)
-      if (const auto other = keepers->second.find(&variable.state());
+      if (const auto other = keepers->second.find(&inside(variable).state());
           other != keepers->second.end() && other->second != name)
         throw InvalidArgument{fmt::format(
             "{0}optimizer '{1}' would change the {2} of variable {3}, which belongs to {4}; a variable has "
@@ -56,7 +57,7 @@ void LiveOptimizers::keep(const std::string& name, std::span<const Variable> var
             call.text(), name, in_words(slot), variable.label(), description_of(other->second), other->second)};
   }
   for (const std::string_view slot : slots)
-    for (const Variable& variable : variables) keepers_[std::string{slot}].emplace(&variable.state(), name);
+    for (const Variable& variable : variables) keepers_[std::string{slot}].emplace(&inside(variable).state(), name);
 }
 
 void LiveOptimizers::leave(const std::string& name) {

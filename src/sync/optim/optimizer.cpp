@@ -6,8 +6,10 @@
 #include <lockstep/sync/optim/optimizer.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
 
+#include "core/tensor/inside.hpp"
 #include "sync/optim/live_optimizers.hpp"
 #include "sync/optim/plan.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/update/update_kernels.hpp"
 
 namespace lockstep {
@@ -29,7 +31,8 @@ std::vector<Optimizer::Gradient> Optimizer::gradients_in_store(const VariableSto
   for (const Variable& variable : variables) {
     const TensorView home = store.gradient(variable, here);
     // The tensor owns the whole segment, as the variable does.
-    gradients.push_back({Tensor{std::shared_ptr<const Buffer>{variable.state().segment, nullptr}, home}, variable});
+    gradients.push_back(
+        {tensor_in(std::shared_ptr<const Buffer>{inside(variable).state().segment, nullptr}, home), variable});
   }
   return gradients;
 }

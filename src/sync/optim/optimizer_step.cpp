@@ -27,6 +27,7 @@
 #include "sync/step/synchronous_step.hpp"
 #include "sync/strategy/context_stack.hpp"
 #include "sync/strategy/first_steps.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/strategy/strategy_core.hpp"
 #include "sync/update/update_kernels.hpp"
 
@@ -364,15 +365,15 @@ Optimizer::StepSums Optimizer::apply(ReplicaContext& context, const Request& req
                           "numbers of this rank, and a computation, which returns them; expected one of the two"};
   const Plan& plan = plan_for(context.strategy(), request.gradients, call);
   plan.require_fit(call, request.gradients);
-  context.strategy().store().bring_values_home();
-  context.strategy().require_not_captured(here);  // before the copies, which a graph would record
+  inside(context.strategy().store()).bring_values_home();
+  inside(context.strategy()).require_not_captured(here);  // before the copies, which a graph would record
   std::vector<IndexedSlices> slices = plan.slices_on_host(call, request.gradients);
   if (!is_computed) plan.bring_home(request.gradients);
   if (request.audit && !is_computed) {
     if (request.audit->impl_->is_turn()) own_copies(slices);
     request.audit->impl_->compute_other();
   }
-  detail::FirstStepNotes* const first_step = context.first_step();
+  detail::FirstStepNotes* const first_step = inside(context).first_step();
   if (first_step && is_reduced) note_given(*first_step, request.gradients);
   const std::int64_t made = first_step ? steps(context.strategy()) : 0;
   StepOf step{*this, plan, request, how, std::move(slices)};
@@ -382,7 +383,7 @@ Optimizer::StepSums Optimizer::apply(ReplicaContext& context, const Request& req
   if (first_step && steps(context.strategy()) > made) {
     first_step->made_step = true;
     if (!is_reduced)
-      for (const Variable& variable : plan.variables()) first_step->summed.push_back(&variable.state());
+      for (const Variable& variable : plan.variables()) first_step->summed.push_back(&inside(variable).state());
   }
   return is_applied ? step.sums() : StepSums{};
 }

@@ -15,6 +15,7 @@
 #include "core/tensor/overlap.hpp"
 #include "core/tensor/shared_parts.hpp"
 #include "sync/strategy/held_slices.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/update/square_blocks.hpp"
 #include "sync/update/update_kernels.hpp"
 
@@ -44,7 +45,7 @@ std::string describe(const Optimizer::Gradient::Value& gradient) {
 void require_no_duplicates(const detail::Call& call, std::span<const Variable> variables) {
   std::vector<const Variable*> order;
   for (const Variable& variable : variables) order.push_back(&variable);
-  const auto state = [](const Variable* variable) { return &variable->state(); };
+  const auto state = [](const Variable* variable) { return &inside(*variable).state(); };
   std::ranges::sort(order, std::less{}, state);
   if (const auto twice = std::ranges::adjacent_find(order, {}, state); twice != order.end())
     throw InvalidArgument{
@@ -109,7 +110,7 @@ Optimizer::Plan::Plan(const Optimizer& optimizer, Strategy& strategy, std::span<
     if (range.segment->holder) held_values_[*range.segment->holder].push_back(range.values);
   list_ = list_of(gradients);
   marked_list_ = fmt::format("{} variables (digest {}) {}", variables_.size(), to_hex(digest_of(list_)), list_);
-  buckets_ = pieces_.buckets(strategy.reductions());
+  buckets_ = pieces_.buckets(inside(strategy).reductions());
   plan_sums();
   plan_updates(optimizer);
   if (is_shared()) plan_blocks();
@@ -118,8 +119,9 @@ Optimizer::Plan::Plan(const Optimizer& optimizer, Strategy& strategy, std::span<
 bool Optimizer::Plan::is_for(Strategy& strategy, std::span<const Optimizer::Gradient> gradients) const {
   return store_ == &strategy.store() &&
          std::ranges::equal(
-             gradients, variables_, {}, [](const Optimizer::Gradient& gradient) { return &gradient.variable.state(); },
-             [](const Variable& variable) { return &variable.state(); }) &&
+             gradients, variables_, {},
+             [](const Optimizer::Gradient& gradient) { return &inside(gradient.variable).state(); },
+             [](const Variable& variable) { return &inside(variable).state(); }) &&
          std::ranges::all_of(sparse_, [&](std::size_t i) { return gradients[i].value.slices(); }) &&
          std::ranges::none_of(dense_, [&](std::size_t i) { return gradients[i].value.slices(); });
 }
@@ -171,8 +173,8 @@ void Optimizer::Plan::bring_home(std::span<const IndexedSlices> sums) const {
 }
 
 std::size_t Optimizer::Plan::number_of(const Variable& variable) const {
-  const auto found =
-      std::ranges::find(variables_, &variable.state(), [](const Variable& each) { return &each.state(); });
+  const auto found = std::ranges::find(variables_, &inside(variable).state(),
+                                       [](const Variable& each) { return &inside(each).state(); });
   if (found == variables_.end())
     throw InvalidArgument{fmt::format("the gradient of variable {} is no part of this step", variable.label())};
   return static_cast<std::size_t>(found - variables_.begin());
@@ -262,7 +264,7 @@ void Optimizer::Plan::plan_updates(const Optimizer& optimizer) {
 
 void Optimizer::Plan::plan_blocks() {
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    const detail::VariableState& variable = variables_[i].state();
+    const detail::VariableState& variable = inside(variables_[i]).state();
     const TensorView flat = homes_[i].reshaped({homes_[i].count()});
     if (!variable.segment->slices) {
       if (rank_ == 0 && flat.count() > 0) own_blocks_.push_back({flat, blocks_});

@@ -11,6 +11,7 @@
 #include "core/control/busy_clock.hpp"
 #include "core/control/tag.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -20,7 +21,7 @@ class StepUnderWay {
  public:
   StepUnderWay(const SynchronousStep& step, Strategy& strategy, Reductions& reductions, AgreedRegion* region)
       : step_{step},
-        job_{strategy.group().job()},
+        job_{inside(strategy).group().job()},
         stream_{strategy.store().stream()},
         region_{region},
         sums_{reductions, region},
@@ -129,16 +130,16 @@ bool make_step(ReplicaContext& context, const SynchronousStep& step, const Here&
       // Thrown from here, it is a failure of the computation, and not of what follows it.
       if (failure && step.close.empty()) std::rethrow_exception(failure);
     };
-    context.declared_step(step.agree, compute, here);
+    inside(context).declared_step(step.agree, compute, here);
   } else {
     const auto update = [&](Reductions& reductions) {
       has_updated = StepUnderWay{step, strategy, reductions, nullptr}.update_ready();
     };
-    context.declared_merge(step.agree, update, here);
+    inside(context).declared_merge(step.agree, update, here);
   }
   if (failures > 0 && !step.close.empty()) {
-    if (failure) strategy.group().meeting().fail(failure);
-    strategy.agree(TagKind::merge, here, step.close);
+    if (failure) inside(strategy).group().meeting().fail(failure);
+    inside(strategy).agree(TagKind::merge, here, step.close);
   }
   if (failures == 0 && step.audit) step.audit();
   return has_updated;

@@ -11,6 +11,7 @@
 #include "core/control/names.hpp"
 #include "core/tensor/digest.hpp"
 #include "sync/strategy/context_stack.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -94,9 +95,9 @@ bool is_sealed_mirrored(const VariableState& variable) {
 
 Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike, const Here& here) {
   for (const auto& variable : store.variables())
-    if (is_sealed_mirrored(*variable)) add(MirroredVariable{variable}, here);
+    if (is_sealed_mirrored(*variable)) add(detail::Inside<Variable>::make<MirroredVariable>(variable), here);
   for (const SyncOnReadVariable& variable : alike) {
-    if (variable.state().owner != &store)
+    if (inside(variable).state().owner != &store)
       throw ContextError{
           fmt::format("{}variable {} is another strategy's", Call{"attest", here}.text(), variable.label())};
     add(variable, here);
@@ -107,12 +108,13 @@ Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadV
 
 Attestation::Attestation(const VariableStore& store, const Here& here) {
   for (const auto& variable : store.variables())
-    if (is_sealed_mirrored(*variable) && variable->trainable) add(MirroredVariable{variable}, here);
+    if (is_sealed_mirrored(*variable) && variable->trainable)
+      add(detail::Inside<Variable>::make<MirroredVariable>(variable), here);
 }
 
 void Attestation::add(const Variable& variable, const Here& here) {
   add(fmt::format("variable {}", variable.label()), variable.for_reading(variable.dtype(), here));
-  if (variable.state().trainable) values_.back().trained = &variable.state();
+  if (inside(variable).state().trainable) values_.back().trained = &inside(variable).state();
 }
 
 void Attestation::add(std::string name, const TensorView& value) {

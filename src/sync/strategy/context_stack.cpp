@@ -10,6 +10,7 @@
 
 #include "core/base/site.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace detail {
@@ -17,8 +18,8 @@ namespace detail {
 /// What the default context offers.
 struct Defaults {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
-  Strategy strategy{*group};
-  ReplicaContext context{strategy.extended()};
+  Strategy strategy = strategy_on(*group);
+  ReplicaContext context = Inside<ReplicaContext>::of_default(strategy.extended());
 
   static Defaults& of_thread() {
     thread_local Defaults defaults;
@@ -112,7 +113,7 @@ void require_colocated(const Strategy& strategy) {
   if (colocated().empty()) return;
   require_scope(strategy);
   const Variable& beside = colocated().back();
-  if (*beside.state().strategy != &strategy)
+  if (*inside(beside).state().strategy != &strategy)
     throw ContextError{
         fmt::format("`colocate_vars_with`: {} cannot create one beside {}", strategy.name(), operand_text(beside))};
 }

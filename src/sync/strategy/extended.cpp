@@ -10,6 +10,7 @@
 #include "core/control/tag.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/context_stack.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/strategy/reduced_leaves.hpp"
 #include "sync/strategy/strategy_core.hpp"
 
@@ -67,7 +68,7 @@ void require_readable(const Strategy& strategy, const detail::Call& call) {
 const std::vector<std::string>& device_names(Strategy& strategy, std::string_view method) {
   if (detail::is_default(strategy))
     throw ContextError{fmt::format("{}() method unsupported by the default strategy", method)};
-  return strategy.group().device_names();
+  return inside(strategy).group().device_names();
 }
 
 }  // namespace
@@ -132,24 +133,24 @@ bool StrategyExtended::is_here(OneReplica destination, const Here& here) const {
 void StrategyExtended::reduce(std::string_view name, ReduceOp op, Leaves& leaves, Destination to, std::string_view more,
                               const Here& here) {
   require_context(name, here);
-  strategy_->require_not_captured(here);
+  inside(*strategy_).require_not_captured(here);
   detail::ReducedLeaves reduced{{name, here}, op, leaves, strategy_->stream()};
   const std::string method = to ? fmt::format("{} replica {}", name, to->id) : std::string{name};
-  strategy_->agree(TagKind::reduce, here, reduced.text(method, more));
+  inside(*strategy_).agree(TagKind::reduce, here, reduced.text(method, more));
   if (to) {
-    reduced.reduce_to_one(strategy_->reductions(), to->id);
+    reduced.reduce_to_one(inside(*strategy_).reductions(), to->id);
   } else {
-    reduced.all_reduce(strategy_->reductions());
+    reduced.all_reduce(inside(*strategy_).reductions());
   }
 }
 
 void StrategyExtended::broadcast(Leaves& leaves, std::string_view more, const Here& here) {
   const detail::Call call{"broadcast_to", here};
   detail::require_cross_replica(*strategy_, call);
-  strategy_->require_not_captured(here);
+  inside(*strategy_).require_not_captured(here);
   detail::ReducedLeaves reduced{call, ReduceOp::sum, leaves, strategy_->stream()};
-  strategy_->agree(TagKind::broadcast, here, reduced.leaves_text() + std::string{more});
-  reduced.broadcast(strategy_->reductions(), 0);
+  inside(*strategy_).agree(TagKind::broadcast, here, reduced.leaves_text() + std::string{more});
+  reduced.broadcast(inside(*strategy_).reductions(), 0);
 }
 
 Tensor StrategyExtended::read_var(const Variable& variable, Here here) {
@@ -169,14 +170,14 @@ std::vector<Tensor> StrategyExtended::read_called(std::string_view call, const d
   values.reserve(variables.size());
   for (const Variable& variable : variables) {
     require_own(variable, call, here);
-    const bool is_combined = variable.state().synchronization == Variable::Synchronization::on_read;
-    if (is_combined) strategy_->require_not_captured(here);
+    const bool is_combined = inside(variable).state().synchronization == Variable::Synchronization::on_read;
+    if (is_combined) inside(*strategy_).require_not_captured(here);
     values.push_back({Tensor::on_host(variable.local(here))});
     if (!is_combined) continue;
     texts.push_back(reads.emplace_back(detail::Call{call, here}, variable, values.back(), strategy_->stream()).text());
   }
-  if (!reads.empty()) strategy_->agree(TagKind::reduce, here, fmt::format("{}", fmt::join(texts, ", ")));
-  for (ComponentRead& read : reads) read.combine(strategy_->reductions());
+  if (!reads.empty()) inside(*strategy_).agree(TagKind::reduce, here, fmt::format("{}", fmt::join(texts, ", ")));
+  for (ComponentRead& read : reads) read.combine(inside(*strategy_).reductions());
 
   std::vector<Tensor> tensors;
   for (const Leaves& each : values) tensors.push_back(std::get<Tensor>(each.front()));
@@ -184,7 +185,7 @@ std::vector<Tensor> StrategyExtended::read_called(std::string_view call, const d
 }
 
 bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {
-  return variable.state().owner == &strategy_->store();
+  return inside(variable).state().owner == &strategy_->store();
 }
 
 std::vector<std::string> StrategyExtended::worker_devices() const {
@@ -203,7 +204,7 @@ std::vector<std::string> StrategyExtended::parameter_devices() const {
 }
 
 std::vector<std::string> StrategyExtended::non_slot_devices(const detail::VariableList& variables) const {
-  if (!detail::is_default(*strategy_)) return {strategy_->group().device_name()};
+  if (!detail::is_default(*strategy_)) return {inside(*strategy_).group().device_name()};
   if (variables.size() == 0)
     throw InvalidArgument{"non_slot_devices: the default strategy takes the place of a variable; got none"};
   const Variable& first = *std::ranges::min_element(variables, {}, &Variable::name);

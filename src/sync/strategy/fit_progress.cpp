@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "sync/strategy/inside.hpp"
 #include "sync/strategy/step_counter.hpp"
 
 namespace lockstep::detail {
 
 FitProgress& FitProgress::of(VariableStore& store) {
-  std::shared_ptr<FitProgress>& progress = store.fit_progress();
+  std::shared_ptr<FitProgress>& progress = inside(store).fit_progress();
   if (!progress) progress = std::make_shared<FitProgress>();
   return *progress;
 }

@@ -8,6 +8,7 @@
 
 #include "sync/reduce/arithmetic.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/strategy/reduced_leaves.hpp"
 #include "sync/strategy/strategy_core.hpp"
 
@@ -72,7 +73,7 @@ StrategyExtended::Leaves StrategyExtended::reduce_mapped(std::string_view name, 
                                                          Destination to, std::string_view more, const Here& here) {
   const detail::Call call{name, here};
   require_context(name, here);
-  strategy_->require_not_captured(here);
+  inside(*strategy_).require_not_captured(here);
   require_alike(of_items, structures, call);
   for (const detail::Leaf& leaf : of_items.front()) detail::require_reducible(call, op, dense(leaf).dtype());
   if (op == ReduceOp::mean && (items < 1 || items > std::numeric_limits<int>::max()))

@@ -10,6 +10,7 @@
 #include "sync/reduce/operand_text.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/context_stack.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/strategy/reduced_leaves.hpp"
 #include "sync/strategy/strategy_core.hpp"
 
@@ -25,7 +26,7 @@ class StartedReduction {
         call_{call},
         leaves_{std::move(leaves)},
         reduced_{call, op, leaves_, context.strategy().stream()},
-        reductions_{context.strategy().reductions()} {}
+        reductions_{inside(context.strategy()).reductions()} {}
   StartedReduction(const StartedReduction&) = delete;
 
   /// What the ranks must agree on before `start`.
@@ -81,9 +82,9 @@ std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Her
   if (!context) throw ContextError{call.text() + "the run that started it is over"};
   require_current(*context, call);
   Strategy& strategy = context->strategy();
-  strategy.require_not_captured();
-  if (!started->is_finished()) strategy.group().meeting().make_open_sum();
-  std::erase(context->started_, started);
+  inside(strategy).require_not_captured();
+  if (!started->is_finished()) inside(strategy).group().meeting().make_open_sum();
+  inside(*context).erase(started);
   std::vector<Leaf> leaves = started->take_leaves();
   started.reset();
   return leaves;
@@ -106,7 +107,7 @@ int ReplicaContext::replica_id_in_sync_group(Here here) const {
 
 std::vector<std::string> ReplicaContext::devices(Here here) const {
   detail::require_current(*this, {"devices", here});
-  return {strategy().group().device_name()};
+  return {inside(strategy()).group().device_name()};
 }
 
 int ReplicaContext::num_replicas_in_sync() const {
@@ -115,7 +116,7 @@ int ReplicaContext::num_replicas_in_sync() const {
 
 void ReplicaContext::merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn) {
   detail::require_current(*this, {"merge_call", here});
-  strategy().agree(TagKind::merge, here, operands);
+  inside(strategy()).agree(TagKind::merge, here, operands);
   const detail::PushedFrame frame{{detail::ContextMode::cross_replica, &extended_}};
   fn(strategy());
 }
@@ -130,24 +131,24 @@ void ReplicaContext::attest_at_end(std::vector<SyncOnReadVariable> alike, Here h
 
 void ReplicaContext::declared_merge(std::string_view batch, const std::function<void(Reductions&)>& fn, Here here) {
   detail::require_current(*this, {"declared_merge", here});
-  strategy().agree(TagKind::merge, here, batch);
+  inside(strategy()).agree(TagKind::merge, here, batch);
   const detail::PushedFrame frame{{detail::ContextMode::cross_replica, &extended_}};
-  fn(strategy().reductions());
+  fn(inside(strategy()).reductions());
 }
 
 void ReplicaContext::declared_step(std::string_view batch, const std::function<void(Reductions&, AgreedRegion&)>& fn,
                                    Here here) {
   detail::require_current(*this, {"declared_step", here});
-  strategy().agree(TagKind::merge, here, batch);
-  AgreedRegion region = strategy().group().meeting().agreed_region();
-  fn(strategy().reductions(), region);
+  inside(strategy()).agree(TagKind::merge, here, batch);
+  AgreedRegion region = inside(strategy()).group().meeting().agreed_region();
+  fn(inside(strategy()).reductions(), region);
 }
 
 void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
                                        std::string_view structure, const Here& here) {
   const detail::Call call{method, here};
   detail::require_current(*this, call);
-  strategy().require_not_captured(here);
+  inside(strategy()).require_not_captured(here);
   detail::ReducedLeaves reduced{call, op, leaves, strategy().stream()};
   declared_merge(
       reduced.text(method, structure), [&](Reductions& reductions) { reduced.all_reduce(reductions); }, here);
@@ -156,7 +157,7 @@ void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std
 void ReplicaContext::gather_leaves(std::vector<detail::Leaf>& leaves, std::string_view structure, const Here& here) {
   const detail::Call call{"all_gather", here};
   detail::require_current(*this, call);
-  strategy().require_not_captured(here);
+  inside(strategy()).require_not_captured(here);
   std::vector<Tensor> tensors;
   for (const detail::Leaf& leaf : leaves) tensors.push_back(std::get<Tensor>(leaf));
   detail::require_rows(call, tensors);
@@ -170,11 +171,11 @@ std::shared_ptr<detail::StartedReduction> ReplicaContext::start_leaves(ReduceOp 
                                                                        std::string_view structure, const Here& here) {
   const detail::Call call{"all_reduce_async", here};
   detail::require_current(*this, call);
-  strategy().require_not_captured();
+  inside(strategy()).require_not_captured();
   const auto reduction = std::make_shared<detail::StartedReduction>(*this, call, op, std::move(leaves));
-  strategy().agree(TagKind::merge, here, reduction->text(structure));
+  inside(strategy()).agree(TagKind::merge, here, reduction->text(structure));
   reduction->start();
-  strategy().group().meeting().open_sum([reduction] { reduction->finish(); });
+  inside(strategy()).group().meeting().open_sum([reduction] { reduction->finish(); });
   started_.push_back(reduction);
   return reduction;
 }

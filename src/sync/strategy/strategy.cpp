@@ -19,6 +19,7 @@
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/attestation.hpp"
 #include "sync/strategy/context_stack.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/strategy/strategy_core.hpp"
 
 namespace lockstep {
@@ -94,6 +95,10 @@ Strategy Strategy::make_sibling(const ReductionOptions& reductions, Here here) {
 int Strategy::rank() const {
   return core_->group.rank();
 }
+int detail::Inside<Strategy>::id() const {
+  return strategy.core_->id;
+}
+
 ReplicaGroup& Strategy::group() {
   return core_->group;
 }
@@ -133,14 +138,16 @@ void Strategy::agree(TagKind kind, const Here& here, std::string_view text, cons
 MirroredVariable Strategy::create_variable(Variable::Options options, const std::function<Tensor()>& initial,
                                            Here here) {
   detail::require_not_another(*this, {"create_variable", here});
-  return MirroredVariable{create(std::move(options), Variable::Synchronization::on_write, initial, here)};
+  return detail::Inside<Variable>::make<MirroredVariable>(
+      create(std::move(options), Variable::Synchronization::on_write, initial, here));
 }
 
 SyncOnReadVariable Strategy::create_sync_on_read(Variable::Options options, const std::function<Tensor()>& initial,
                                                  Here here) {
   detail::require_not_another(*this, {"create_sync_on_read", here});
   options.trainable = false;
-  return SyncOnReadVariable{create(std::move(options), Variable::Synchronization::on_read, initial, here)};
+  return detail::Inside<Variable>::make<SyncOnReadVariable>(
+      create(std::move(options), Variable::Synchronization::on_read, initial, here));
 }
 
 std::shared_ptr<detail::VariableState> Strategy::create(Variable::Options options,
@@ -206,7 +213,7 @@ void Strategy::stop_sharing(const std::string& failure, const Here& here) {
 
 void Strategy::rebroadcast(Here here) {
   detail::require_cross_replica(*this, {"rebroadcast", here});
-  announcing_failure(core_->group.meeting(), here, [&] { core_->store.bring_home(); });
+  announcing_failure(core_->group.meeting(), here, [&] { inside(core_->store).bring_home(); });
   std::string text = "rebroadcast";
   for (const VariableStore::OptimizerState& state : core_->store.optimizer_state()) text += ", " + state.name;
   agree(TagKind::seal, here, text);
@@ -218,14 +225,14 @@ void Strategy::rebroadcast(Here here) {
   if (!values.empty()) core_->reductions->broadcast(values, 0);
   for (const auto& [holder, held] : core_->store.held_values()) core_->reductions->broadcast(held, holder);
   stream().synchronize();
-  announcing_failure(core_->group.meeting(), here, [&] { core_->store.written(); });
+  announcing_failure(core_->group.meeting(), here, [&] { inside(core_->store).written(); });
   core_->first_steps.begin_again();
 }
 
 void Strategy::attest(const std::vector<SyncOnReadVariable>& alike, Here here) {
   detail::require_cross_replica(*this, {"attest", here});
   require_not_captured(here);
-  announcing_failure(core_->group.meeting(), here, [&] { core_->store.bring_home(); });
+  announcing_failure(core_->group.meeting(), here, [&] { inside(core_->store).bring_home(); });
   const detail::Attestation mine{core_->store, alike, here};
   core_->group.meeting().agree(TagKind::attest, core_->id, here, mine.text(), mine.comparison());
 }
@@ -272,11 +279,11 @@ void Strategy::run_replica(const Here& place, const std::function<std::string(Re
     context.require_waited_for();
     if (context.attested_at_end_) {
       context.strategy().require_not_captured(context.attested_from_);
-      core.store.bring_home();
+      inside(core.store).bring_home();
       attestation.emplace(core.store, *context.attested_at_end_, context.attested_from_);
       result = fmt::format("{}, attesting {}", result.empty() ? "nothing" : result, attestation->text());
     } else if (first_step && !core.group.stream().is_capturing()) {
-      core.store.bring_values_home();
+      inside(core.store).bring_values_home();
       attestation.emplace(core.store, here);
     }
     if (attestation && first_step) attestation->add(*first_step, meeting.position().step);

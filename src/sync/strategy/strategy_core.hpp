@@ -8,6 +8,7 @@
 #include "sync/strategy/context_stack.hpp"
 #include "sync/strategy/first_steps.hpp"
 #include "sync/strategy/held_slices.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 
@@ -37,7 +38,7 @@ struct Strategy::Core {
         extended{handle},
         self{std::make_shared<Strategy*>(&handle)} {
     if (options.shard_optimizer && group.size() > 1)
-      store.share_updates({reductions->packing(), reductions->slice_owners(), group.rank()});
+      inside(store).share_updates({reductions->packing(), reductions->slice_owners(), group.rank()});
   }
   Core(const Core&) = delete;
   ~Core() { *self = nullptr; }

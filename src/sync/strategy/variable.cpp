@@ -11,6 +11,7 @@
 #include "sync/reduce/dispatch.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/context_stack.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/strategy/reduced_leaves.hpp"
 #include "sync/strategy/strategy_core.hpp"
 
@@ -67,7 +68,7 @@ void apply(Assignment assignment, const Tensor& value, const Variable& component
   const TensorView target = component.local();
   if (target.device() == DeviceKind::cpu && value.device() == DeviceKind::cpu)
     return apply_on_host(assignment, value.view(), target);
-  Stream& stream = *component.state().segment->stream;
+  Stream& stream = *inside(component).state().segment->stream;
   if (assignment == Assignment::set) return copy(value.view(), target, stream);
   const Tensor result = Tensor::on_host(target);
   apply_on_host(assignment, Tensor::on_host(value.view()).view(), result.view());
@@ -77,7 +78,7 @@ void apply(Assignment assignment, const Tensor& value, const Variable& component
 /// In replica context: one merge_call makes one value of the replicas'.
 void assign_in_replica(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
   const detail::Call call{call_name(assignment), here};
-  const Variable::Aggregation aggregation = variable.state().aggregation;
+  const Variable::Aggregation aggregation = inside(variable).state().aggregation;
   if (aggregation == Variable::Aggregation::none)
     throw InvalidArgument{
         fmt::format("{}You must specify an aggregation method to update a MirroredVariable in Replica Context: "
@@ -104,7 +105,7 @@ void assign_all_components(const Variable& variable, Assignment assignment, cons
         "{}Replica-local variables may only be assigned in a replica context: variable {} is each replica's own",
         detail::Call{call_name(assignment), here}.text(), variable.label())};
   const bool dealt = variable.aggregation() == Variable::Aggregation::sum;
-  apply(assignment, dealt ? parts_of(value, detail::strategy_of(variable).group()) : value, variable);
+  apply(assignment, dealt ? parts_of(value, inside(detail::strategy_of(variable)).group()) : value, variable);
 }
 
 void assign(const Variable& variable, Assignment assignment, const Tensor& value, const Here& here) {
@@ -118,7 +119,7 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
     throw ContextError{fmt::format("{}Mixing different Strategy objects: variable {} was not created by {}",
                                    call.text(), variable.label(), frame->strategy().name())};
   const bool in_replica = frame && frame->mode == detail::ContextMode::replica;
-  if (variable.state().synchronization == Variable::Synchronization::on_read) {
+  if (inside(variable).state().synchronization == Variable::Synchronization::on_read) {
     const bool on_component = in_replica || (frame && frame->mode == detail::ContextMode::update);
     return on_component ? apply(assignment, value, variable) : assign_all_components(variable, assignment, value, here);
   }
@@ -129,12 +130,12 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
 }  // namespace
 
 Strategy& detail::strategy_of(const Variable& variable, const Call& call) {
-  if (Strategy* const strategy = *variable.state().strategy) return *strategy;
+  if (Strategy* const strategy = *inside(variable).state().strategy) return *strategy;
   throw ContextError{fmt::format("{}the strategy of variable {} is gone", call.text(), variable.label())};
 }
 
 std::string detail::operand_text(const Variable& variable) {
-  const Strategy* const strategy = *variable.state().strategy;
+  const Strategy* const strategy = *inside(variable).state().strategy;
   return fmt::format("variable {} of {}", variable.label(), strategy ? strategy->name() : "a strategy that is gone");
 }
 

@@ -13,8 +13,10 @@
 #include "core/base/site.hpp"
 #include "core/device/device.hpp"
 #include "core/tensor/convert.hpp"
+#include "core/tensor/inside.hpp"
 #include "sync/strategy/external_values.hpp"
 #include "sync/strategy/held_slices.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -172,7 +174,7 @@ std::vector<TensorView> VariableStore::seal(std::vector<Buffer> gradients) {
     if (!segment->trainable) continue;
     if (given != gradients.end() && given->data()) {
       const TensorView view{given->data(), {segment->count}, segment->dtype, given->kind()};
-      segment->gradients = Tensor{std::make_shared<const Buffer>(std::move(*given)), view};
+      segment->gradients = tensor_in(std::make_shared<const Buffer>(std::move(*given)), view);
     } else {
       segment->gradients = Tensor::zeros(segment->dtype, {segment->count}, *stream_);
     }
@@ -293,7 +295,7 @@ std::vector<TensorView> VariableStore::optimizer_values() const {
 }
 
 TensorView VariableStore::gradient(const Variable& variable, Here here) const {
-  const VariableState& state = variable.state();
+  const VariableState& state = inside(variable).state();
   if (!state.trainable) throw InvalidArgument{fmt::format("variable '{}' is not trainable", state.name)};
   require_sealed(state, here);
   return state.segment->gradients.view().slice(state.offset, element_count(state.shape)).reshaped(state.shape);
@@ -302,8 +304,8 @@ TensorView VariableStore::gradient(const Variable& variable, Here here) const {
 std::vector<VariableStore::FlatRange> VariableStore::ranges(std::span<const Variable> variables, Here here) const {
   std::vector<const VariableState*> order;
   for (const Variable& variable : variables) {
-    require_sealed(variable.state(), here);
-    order.push_back(&variable.state());
+    require_sealed(inside(variable).state(), here);
+    order.push_back(&inside(variable).state());
   }
   const auto segment_index = [&](const VariableState* variable) {
     return std::find(segments_.begin(), segments_.end(), variable->segment) - segments_.begin();

@@ -8,6 +8,7 @@
 
 #include "core/cluster/counted.hpp"
 #include "core/control/tag.hpp"
+#include "sync/strategy/inside.hpp"
 #include "tf/estimator/batch_split.hpp"
 #include "tf/estimator/tower_call.hpp"
 
@@ -65,7 +66,7 @@ EstimatorSpec ReplicatedTowers::call(EstimatorSpec::Mode mode, const Batch& batc
                                              batch.labels_in, text_of(state_->options));
         split_batch(batch.features, batch.labels.value_or(RowTensors{}), context.replica_id_in_sync_group(),
                     context.num_replicas_in_sync(), context.strategy().stream());
-        context.strategy().agree(TagKind::merge, here, text);
+        inside(context.strategy()).agree(TagKind::merge, here, text);
         TowerCall call{*state_, context, mode, here};
         spec = call.finish(model_fn);
       },

@@ -9,6 +9,7 @@
 #include "sync/optim/computed_step.hpp"
 #include "sync/optim/plan.hpp"
 #include "sync/strategy/context_stack.hpp"
+#include "sync/strategy/inside.hpp"
 #include "tf/estimator/tower_call.hpp"
 
 namespace lockstep {
@@ -16,7 +17,7 @@ namespace {
 
 void require_step_counter(const Variable& counter, ReplicaContext& context, const Here& here) {
   if (!context.strategy().extended().variable_created_in_scope(counter) || !counter.shape().empty() ||
-      counter.dtype() != DType::i64 || counter.state().synchronization != Variable::Synchronization::on_write)
+      counter.dtype() != DType::i64 || inside(counter).state().synchronization != Variable::Synchronization::on_write)
     throw InvalidArgument{fmt::format("{}the global step {} is {}{}; expected a mirrored variable of {}, i64[]",
                                       detail::Call{detail::apply_call, here}.text(), counter.label(),
                                       name_of(counter.dtype()), describe(counter.shape()), context.strategy().name())};

@@ -15,6 +15,7 @@
 #include "core/tensor/shared_parts.hpp"
 #include "sync/reduce/arithmetic.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/strategy/reduced_leaves.hpp"
 #include "tf/estimator/gathered_outputs.hpp"
 
@@ -67,7 +68,7 @@ IndexedSlices no_rows_of(const Variable& variable) {
 void require_metric(const std::string& name, const EstimatorSpec::EvalMetric& metric, const VariableStore& store) {
   if (!metric.value) throw InvalidArgument{fmt::format("metric '{}' has no function for its value", name)};
   for (const SyncOnReadVariable& each : metric.accumulators) {
-    if (each.state().owner != &store)
+    if (inside(each).state().owner != &store)
       throw InvalidArgument{fmt::format("metric '{}': variable {} is another strategy's", name, each.label())};
     if (each.aggregation() != Variable::Aggregation::sum)
       throw InvalidArgument{fmt::format("metric '{}': variable {} has the aggregation {}; expected sum", name,
@@ -163,7 +164,7 @@ MirroredVariable TowerCall::variable(Variable::Options options, const std::funct
   if (const auto* const made = find(model_.variables, name)) return *made;
   const MirroredVariable variable = context_.strategy().create_variable(std::move(options), initial, here);
   // Before it has memory, which is laid out by holder.
-  variable.state().holder = holder_of(std::ssize(model_.variables));
+  inside(variable).state().holder = holder_of(std::ssize(model_.variables));
   model_.variables.emplace_back(name, variable);
   context_.merge_call([&](Strategy& strategy) { strategy.seal(here); }, {}, here);
   return variable;
@@ -181,7 +182,7 @@ SyncOnReadVariable TowerCall::accumulator(const std::string& name, const Shape& 
   }
   const SyncOnReadVariable accumulator = context_.strategy().create_sync_on_read(
       {.name = name, .aggregation = Variable::Aggregation::sum}, [&] { return Tensor::zeros(dtype, shape); }, here);
-  accumulator.state().saved = false;
+  inside(accumulator).state().saved = false;
   model_.accumulators.emplace_back(name, accumulator);
   context_.merge_call([&](Strategy& strategy) { strategy.seal(here); }, {}, here);
   return accumulator;
@@ -194,8 +195,8 @@ void TowerCall::agree(const Stage& stage) {
     channel.all_gather(std::as_bytes(std::span{&stage, 1}), std::as_writable_bytes(std::span{all}));
     return judge_stages(std::span<const Stage>{all}, names);
   };
-  context_.strategy().agree(TagKind::merge, here_, "a tower",
-                            {digest_of(std::as_bytes(std::span{&stage, 1})) | 1, diagnose});
+  inside(context_.strategy())
+      .agree(TagKind::merge, here_, "a tower", {digest_of(std::as_bytes(std::span{&stage, 1})) | 1, diagnose});
 }
 
 /// For each variable the number of ranks with a dense gradient, and the number of those with slices.
@@ -207,7 +208,7 @@ std::vector<std::int64_t> TowerCall::sum_kinds(std::span<const Tower::Gradient> 
   }
   if (kinds.empty()) return kinds;
   const TensorView view{reinterpret_cast<std::byte*>(kinds.data()), {std::ssize(kinds)}, DType::i64};
-  context_.strategy().reductions().all_reduce(ReduceOp::sum, {&view, 1});
+  inside(context_.strategy()).reductions().all_reduce(ReduceOp::sum, {&view, 1});
   return kinds;
 }
 
@@ -290,7 +291,7 @@ void TowerCall::reduce(EstimatorSpec& spec) {
     for (const auto& [name, metric] : spec.eval_metrics)
       for (const SyncOnReadVariable& each : metric.accumulators)
         totals[name].push_back(add_copy(each.local(), strategy.stream()));
-  if (!sums.empty()) strategy.reductions().all_reduce(ReduceOp::sum, sums);
+  if (!sums.empty()) inside(strategy).reductions().all_reduce(ReduceOp::sum, sums);
   if (spec.loss && divides()) divide(spec.loss->view(), replicas(), stream_for(*spec.loss, strategy.stream()));
   spec.metrics.clear();
   if (mode_ != EstimatorSpec::Mode::evaluate) return;

@@ -14,8 +14,10 @@
 #include "core/device/device.hpp"
 #include "core/device/pinned_pool.hpp"
 #include "core/order/work_ahead.hpp"
+#include "core/tensor/inside.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/strategy/context_stack.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -57,7 +59,7 @@ void pin(Item& item, Staging& staging) {
     const Pinned pinned = staging.take(view.bytes());
     std::memcpy(pinned->data(), view.data(), view.bytes());
     item.pinned.push_back(pinned);
-    tensor = Tensor{pinned, {pinned->data(), view.shape(), view.dtype()}};
+    tensor = tensor_in(pinned, {pinned->data(), view.shape(), view.dtype()});
   });
 }
 
@@ -77,10 +79,10 @@ void copy_to_device(Item& item, Stream& copies, Stream& compute) {
     const Tensor there = Tensor::uninitialised(tensor.dtype(), tensor.shape(), compute);
     moves.emplace_back(std::exchange(tensor, there), there.view());
   });
-  copies.wait(*compute.record());  // the memory may still be in use by earlier work on `compute`
+  inside(copies).wait(*inside(compute).record());  // the memory may still be in use by earlier work on `compute`
   try {
     for (const auto& [from, to] : moves) copy(from.view(), to, copies);
-    item.copied = copies.record();
+    item.copied = inside(copies).record();
   } catch (...) {
     wait_for(copies);  // they may read the pinned memory, which goes now
     throw;
@@ -100,8 +102,8 @@ struct DrawAhead::Parts {
         work{work_of(extended, std::move(draw), staging),
              {.pieces = batches,
               // Simulated ranks take turns, in an order that a seed decides. A thread beside them would break both.
-              .where = extended.strategy().group().job().may_start_threads() ? WorkAhead::Where::on_thread
-                                                                             : WorkAhead::Where::in_turn,
+              .where = inside(extended.strategy()).group().job().may_start_threads() ? WorkAhead::Where::on_thread
+                                                                                     : WorkAhead::Where::in_turn,
               .patience = patience}} {}
 
   ~Parts() {
@@ -149,7 +151,7 @@ DrawnBatch DrawAhead::next() {
   to_device(*item);
   // While this step computes, the batches of the next ones are copied.
   parts_->work.visit_ready([&](void* piece) { to_device(*static_cast<Item*>(piece)); });
-  parts_->compute.wait(*item->copied);
+  inside(parts_->compute).wait(*item->copied);
   parts_->copying.emplace_back(std::move(item->pinned), std::move(item->copied));
   return std::move(item->drawn);
 }

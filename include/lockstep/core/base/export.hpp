@@ -5,3 +5,11 @@
 /// between `class` and its name. Exceptions have it too, because a program that catches one must know the same type.
 /// What a header defines does not need it.
 #define LOCKSTEP_API [[gnu::visibility("default")]]
+
+namespace lockstep::detail {
+
+/// What lockstep's own code, and nobody else, does with a T. Its definition is not installed.
+template <class T>
+struct Inside;
+
+}  // namespace lockstep::detail

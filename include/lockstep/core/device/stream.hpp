@@ -24,28 +24,12 @@ class LOCKSTEP_API Stream {
   /// The kind of this stream's device.
   virtual DeviceKind kind() const = 0;
 
-  /// For library code: uninitialised memory of the device, for work enqueued on this stream from here on. The release
-  /// is ordered as well: work enqueued here before the buffer's destruction may still use it. The buffer may outlive
-  /// the stream, but not the device. Zero bytes are a valid size. DeviceError if there is not enough memory.
-  virtual Buffer allocate(std::size_t bytes) = 0;
-
-  /// For library code: zeroed, pinned host memory (Tensor::pinned). This stream copies to and from it without a second
-  /// copy and without involving the host. It must not be released before those copies are done. DeviceError if there is
-  /// not enough memory.
-  virtual Buffer allocate_pinned(std::size_t bytes) = 0;
-
   /// Enqueues a copy. Each range is memory of the device or of the host, and must live until the copy is done; a host
-  /// range that is not pinned (allocate_pinned) may be released when this returns. The ranges must not overlap.
+  /// range that is not pinned (Tensor::pinned) may be released when this returns. The ranges must not overlap.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
 
   /// Enqueues zeroing of device memory.
   virtual void fill_zero(void* to, std::size_t bytes) = 0;
-
-  /// For library code: an event after everything enqueued so far.
-  virtual std::unique_ptr<Event> record() = 0;
-
-  /// For library code: work enqueued from here on starts after `event`, which may be destroyed once this returns.
-  virtual void wait(const Event& event) = 0;
 
   /// Blocks the host until everything enqueued so far is done. DeviceError if any of it failed.
   virtual void synchronize() = 0;
@@ -55,6 +39,13 @@ class LOCKSTEP_API Stream {
 
   /// Whether work enqueued here is being recorded (into a CUDA graph) instead of executed. False on the host.
   virtual bool is_capturing() const = 0;
+
+ private:
+  friend struct detail::Inside<Stream>;
+  virtual Buffer allocate(std::size_t bytes) = 0;
+  virtual Buffer allocate_pinned(std::size_t bytes) = 0;
+  virtual std::unique_ptr<Event> record() = 0;
+  virtual void wait(const Event& event) = 0;
 };
 
 }  // namespace lockstep

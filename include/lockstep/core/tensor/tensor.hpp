@@ -99,8 +99,6 @@ class LOCKSTEP_API Tensor {
  public:
   /// An empty f32 tensor of shape [0].
   Tensor() = default;
-  /// For library code: a tensor in memory that `buffer` owns.
-  Tensor(std::shared_ptr<const Buffer> buffer, TensorView view);
 
   /// On the host, copied from `values`. InvalidArgument unless `shape` has as many elements.
   template <detail::Element T>
@@ -185,6 +183,8 @@ class LOCKSTEP_API Tensor {
   Tensor sharing(TensorView part) const { return {buffer_, std::move(part)}; }
 
  private:
+  friend struct detail::Inside<Tensor>;
+  Tensor(std::shared_ptr<const Buffer> buffer, TensorView view);
   static Tensor from_bytes(std::span<const std::byte> bytes, DType dtype, Shape shape);
 
   std::shared_ptr<const Buffer> buffer_;

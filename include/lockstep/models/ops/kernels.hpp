@@ -117,7 +117,7 @@ class LOCKSTEP_API Kernels {
     /// If set, gets the product of these two before it is added to others: all rows, or in several calls some at a
     /// time, from the first on. It may change them. On a GPU, the stream may still be computing them.
     std::function<void(const TensorView& rows)> on_product = {};
-    /// Whether the product is shown and not added. Such factors come after all others.
+    /// Whether the product only goes to `on_product` and is not added. Such factors come after all others.
     bool only_shown = false;
   };
 
@@ -194,15 +194,15 @@ class LOCKSTEP_API Kernels {
   /// The same without a gradient, for evaluation. The result has the same bits.
   BatchLoss softmax_cross_entropy(const Matrix& logits, const TensorView& labels, std::int64_t samples) const;
 
-  /// For library code: the same without a wait. On a GPU, the answer throws if a label is no class; nothing else is
-  /// written then.
+  /// sum += x, element by element. Same shape.
+  virtual void add(const TensorView& sum, const TensorView& x) const = 0;
+
+ private:
+  friend struct detail::Inside<Kernels>;
   virtual detail::Answer<BatchLoss> start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels,
                                                                 std::int64_t samples, const Matrix& d_logits) const = 0;
   virtual detail::Answer<BatchLoss> start_softmax_cross_entropy(const Matrix& logits, const TensorView& labels,
                                                                 std::int64_t samples) const = 0;
-
-  /// sum += x, element by element. Same shape.
-  virtual void add(const TensorView& sum, const TensorView& x) const = 0;
 };
 
 /// LOCAL. Makes kernels for memory of the stream's device; `stream` must outlive them. On a GPU's stream `automatic` is

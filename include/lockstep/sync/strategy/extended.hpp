@@ -25,7 +25,6 @@
 #include <lockstep/core/values/leaves.hpp>
 #include <lockstep/core/values/locality.hpp>
 #include <lockstep/sync/reduce/reduction_options.hpp>
-#include <lockstep/sync/strategy/distributed_input.hpp>
 #include <lockstep/sync/strategy/host_values.hpp>
 #include <lockstep/sync/strategy/variable.hpp>
 
@@ -254,16 +253,6 @@ class LOCKSTEP_API StrategyExtended {
                                                              const Rest&... rest) {
     return map(items, std::forward<Fn>(fn), args(first, rest...), Here{});
   }
-
-  /// COLL, blocking. For library code: the loop of run_steps_on_iterator (multi_step.hpp). Calls `step` in this
-  /// strategy's scope until it returns false, and up to `steps` times, which the ranks agree on. Returns how often it
-  /// returned true. An exception that leaves `step` on one rank is rethrown there, and the others throw PeerError.
-  std::int64_t run_steps(std::int64_t steps, const std::function<bool()>& step, Here here = Here::current());
-
-  /// COLL, blocking, one agreement, and one more message if any rank lacks an outline. For library code that hands out
-  /// input. Calls `offer` on this rank, in this strategy's scope. MismatchError if the ranks' offers differ in `what`.
-  /// An exception that leaves `offer` on one rank is rethrown there, and the others throw PeerError.
-  detail::InputAnswer agree_on_input(const std::function<detail::InputOffer()>& offer, Here here = Here::current());
 
   /// LOCAL. No context needed. This object keeps its address when its strategy is moved.
   Strategy& strategy() const { return *strategy_; }

@@ -125,8 +125,8 @@ class LOCKSTEP_API ReplicaContext {
 
   /// COLL. all_reduce without the wait: agrees as all_reduce does, starts the reduction and returns. The handle's
   /// `wait` returns what all_reduce would have returned, to the last bit. `nest` is copied at the call. On GPUs, sums
-  /// of dense tensors in the backend's order proceed while the program computes. On the host, in any other order, and
-  /// of slices, they are made when they are waited for.
+  /// of dense tensors in the backend's order proceed while the program computes. All other sums (on the host, in
+  /// another order, or of slices) are computed when they are waited for.
   ///
   /// One reduction is open at a time: before the next agreement of any kind, such as a merge_call, another
   /// all_reduce_async or the end of the run, each rank completes it. So ranks may wait at different places, and a rank
@@ -165,25 +165,13 @@ class LOCKSTEP_API ReplicaContext {
   /// error in `alike` fails the run at its end. ContextError outside every run.
   void attest_at_end(std::vector<SyncOnReadVariable> alike = {}, Here here = Here::current());
 
-  /// For library code: notes of optimizers on this run; null unless it is a first step (Strategy::attest_first).
-  detail::FirstStepNotes* first_step() const { return first_step_.get(); }
-
-  /// COLL, blocking. A merge_call for library code that knows in advance what it will reduce, so that one agreement
-  /// covers both. `batch` describes the reductions, and the ranks compare it. `fn` must make exactly those on the
-  /// `Reductions`, before anything that may throw. It runs in cross-replica context.
-  void declared_merge(std::string_view batch, const std::function<void(Reductions&)>& fn, Here here = Here::current());
-
-  /// COLL, blocking. The same for library code that reduces in the middle of a computation: agrees, and calls `fn` in
-  /// replica context. Until that returns, any other agreement is a ContextError on this rank.
-  /// `fn` must make the reductions even if the computation fails, and throw its exception after them.
-  void declared_step(std::string_view batch, const std::function<void(Reductions&, AgreedRegion&)>& fn,
-                     Here here = Here::current());
-
  private:
   friend class Strategy;
-  friend struct detail::Defaults;
-  friend std::vector<detail::Leaf> detail::wait_for(std::shared_ptr<detail::StartedReduction>&, const Here&);
+  friend struct detail::Inside<ReplicaContext>;
   explicit ReplicaContext(const StrategyExtended& extended) : extended_{extended} {}
+
+  void declared_merge(std::string_view batch, const std::function<void(Reductions&)>& fn, Here here);
+  void declared_step(std::string_view batch, const std::function<void(Reductions&, AgreedRegion&)>& fn, Here here);
 
   void merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn);
   void all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,

@@ -31,6 +31,17 @@ class Reductions;
 class ReplicaGroup;
 
 namespace detail {
+
+/// Where a step, or a loop of steps, takes its inputs from, such as a DistributedIterator. `next(here)` is COLL: every
+/// rank gets its component of the next input, or, at the end, every rank gets nothing.
+template <class T>
+concept DistributedInput = requires(T& input, Here here) {
+  requires is_per_replica<typename std::remove_cvref_t<decltype(input.next(here))>::value_type>;
+};
+
+/// The PerReplica that `next` returns.
+template <DistributedInput T>
+using next_input_t = typename std::remove_cvref_t<decltype(std::declval<T&>().next(Here{}))>::value_type;
 struct Comparison;
 enum class TagKind : std::uint8_t;
 
@@ -70,9 +81,6 @@ class LOCKSTEP_API Strategy {
   /// the group, and must not outlive the runtime. Throws as `make_sibling` does.
   explicit Strategy(const Group& ranks, const ReductionOptions& reductions = {}, Here here = Here::current());
 
-  /// For library code. COLL on the ranks of `group`, which must outlive it, but not agreed: options are not compared.
-  /// InvalidArgument for invalid ones (ReductionOptions).
-  explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});
   Strategy(const Strategy&) = delete;  // move it: a copy would have an order of collectives of its own
   /// Open scopes, runs and replica contexts follow the strategy, but not the reference that a merge function received.
   Strategy(Strategy&&) noexcept;
@@ -97,12 +105,6 @@ class LOCKSTEP_API Strategy {
 
   /// LOCAL, in any context. This rank's place among them: 0 on the chief.
   int rank() const;
-
-  /// For library code: the ranks, and how they meet.
-  ReplicaGroup& group();
-
-  /// For library code: the data plane, for what an agreement covers. Never throws: a failure ends the job.
-  Reductions& reductions();
 
   /// LOCAL. The stream of this rank's device. Variables, gradients and optimizer slots live in that device's memory,
   /// and all work on them is enqueued on this stream.
@@ -258,15 +260,6 @@ class LOCKSTEP_API Strategy {
     return broadcast_made<detail::value_result_t<Make>>(make, here);
   }
 
-  /// LOCAL, in any context. ContextError, which names `here`, while this rank's stream is being captured into a CUDA
-  /// graph. For library code that enqueues work before it meets the other ranks.
-  void require_not_captured(const Here& here = Here::current());
-
-  /// COLL, blocking, in any context. For library code: one agreement in this strategy's name. ContextError, before any
-  /// communication, while the stream is being captured into a CUDA graph.
-  void agree(detail::TagKind kind, const Here& here, std::string_view text);
-  void agree(detail::TagKind kind, const Here& here, std::string_view text, const detail::Comparison& comparison);
-
   /// LOCAL, in any context. What this process holds of `value`: always one component.
   template <class T>
   std::vector<detail::local_t<T>> local_results(const T& value) const {
@@ -292,7 +285,15 @@ class LOCKSTEP_API Strategy {
  private:
   friend class ReplicaContext;
   friend class StrategyExtended;
+  friend struct detail::Inside<Strategy>;
   struct Core;
+
+  explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});
+  ReplicaGroup& group();
+  Reductions& reductions();
+  void require_not_captured(const Here& here);
+  void agree(detail::TagKind kind, const Here& here, std::string_view text);
+  void agree(detail::TagKind kind, const Here& here, std::string_view text, const detail::Comparison& comparison);
 
   void stop_sharing(const std::string& failure, const Here& here);
 

@@ -88,13 +88,11 @@ class LOCKSTEP_API Variable {
   void assign_add(const Tensor& value, Here here = Here::current()) const;
   void assign_sub(const Tensor& value, Here here = Here::current()) const;
 
-  /// For library code.
-  detail::VariableState& state() const { return *state_; }
-
  protected:
   explicit Variable(std::shared_ptr<detail::VariableState> state) : state_{std::move(state)} {}
 
  private:
+  friend struct detail::Inside<Variable>;
   std::shared_ptr<detail::VariableState> state_;
 };
 
@@ -103,17 +101,16 @@ LOCKSTEP_API std::string_view name_of(Variable::Aggregation aggregation);
 
 /// One value on all ranks. Every rank sets it alike, so reading it is LOCAL.
 class MirroredVariable : public Variable {
- public:
-  /// For library code.
-  explicit MirroredVariable(std::shared_ptr<detail::VariableState> state) : Variable{std::move(state)} {}
+  friend struct detail::Inside<Variable>;
+  using Variable::Variable;
 };
 
 /// Each replica's own value, combined when it is read: a counter, a metric, a moving average. Never trainable.
 class LOCKSTEP_API SyncOnReadVariable : public Variable {
- public:
-  /// For library code.
-  explicit SyncOnReadVariable(std::shared_ptr<detail::VariableState> state) : Variable{std::move(state)} {}
+  friend struct detail::Inside<Variable>;
+  using Variable::Variable;
 
+ public:
   /// COLL, agreed, blocking, in cross-replica context or outside every scope. Combines the components by the variable's
   /// aggregation and returns the value as a host tensor. ContextError in replica context (use `local` there), before
   /// the variable is initialized, and when the strategy is gone. InvalidArgument, before any communication, for a

@@ -172,36 +172,10 @@ class LOCKSTEP_API VariableStore {
   /// The value of that counter, or 0 if there is none.
   std::int64_t counted(std::string_view name) const;
 
-  /// For library code: the record that the live optimizers of these variables share. Null until one is used.
-  std::shared_ptr<detail::LiveOptimizers>& live_optimizers() { return live_optimizers_; }
-
-  /// For library code: how far `fit` has come, also by a restored checkpoint. Null until there is something to say.
-  std::shared_ptr<detail::FitProgress>& fit_progress() { return fit_progress_; }
-
-  /// For library code, before the first `seal`: the ranks share the update of trainable variables that all of them
-  /// update, if those that are sealed together take more than 64 KiB.
-  void share_updates(detail::Sharding sharding);
-
-  /// Whether `share_updates` was called.
-  bool shares_updates() const { return sharding_ != nullptr; }
-
-  /// For library code: `values` are asked from here on, as long as they live.
-  void add_external_values(const std::shared_ptr<detail::ExternalValues>& values);
-
-  /// Those that live.
-  std::vector<std::shared_ptr<detail::ExternalValues>> external_values() const;
-
-  /// For library code. Other libraries may have replaced the memory of variables. So call `bring_values_home` before
-  /// values are read or written through `values` or `ranges`, `bring_home` if optimizer state is too, and `written`
-  /// after a write. Throws what the other library throws if the store cannot hold what it has made of them.
-  void bring_values_home() const;
-  void bring_home() const;
-  void written() const;
-
   /// All optimizer state: the slots of variables in order of creation, the counters, then that of other libraries.
   std::vector<OptimizerState> optimizer_state() const;
 
-  /// The same state as a few pieces of flat memory, without what one rank alone holds, or slices of.
+  /// The same state as a few pieces of flat memory, except what one rank alone holds and what is held in slices.
   std::vector<TensorView> optimizer_values() const;
 
   /// Where to write a variable's gradient. ContextError before it is sealed; InvalidArgument if it is not trainable.
@@ -211,7 +185,15 @@ class LOCKSTEP_API VariableStore {
   std::vector<FlatRange> ranges(std::span<const Variable> variables, Here here = Here::current()) const;
 
  private:
+  friend struct detail::Inside<VariableStore>;
   struct Layout;
+
+  void share_updates(detail::Sharding sharding);
+  void add_external_values(const std::shared_ptr<detail::ExternalValues>& values);
+  std::vector<std::shared_ptr<detail::ExternalValues>> external_values() const;
+  void bring_values_home() const;
+  void bring_home() const;
+  void written() const;
   Layout layout() const;
   void share_updates_of(const Layout& layout) const;
 

@@ -11,9 +11,9 @@
 
 #include <lockstep/core/base/export.hpp>
 #include <lockstep/core/order/input_context.hpp>
-#include <lockstep/sync/strategy/distributed_input.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
 #include <lockstep/tf/feed/batch_outline.hpp>
+#include <lockstep/tf/feed/distributed_input.hpp>
 #include <lockstep/tf/feed/draw_ahead.hpp>
 
 namespace lockstep {
@@ -121,7 +121,8 @@ class DistributedIterator {
   DistributedIterator(Strategy& strategy, std::function<Draw()> start, const std::function<std::string()>& describe,
                       DrawOptions options, Here here)
       : extended_{&strategy.extended()}, start_{std::move(start)}, options_{options} {
-    extended_->agree_on_input(
+    detail::agree_on_input(
+        extended_->strategy(),
         [&] {
           detail::require_prefetch(options_.prefetch_batches);
           detail::InputOffer iterator{.what = "an iterator over " + describe(), .end = options_.end};
@@ -151,7 +152,8 @@ class DistributedIterator {
   /// had drawn for that step are lost.
   std::optional<PerReplica<Batch>> next(Here here = Here::current()) {
     std::optional<Batch> own;
-    const detail::InputAnswer answer = extended_->agree_on_input(
+    const detail::InputAnswer answer = detail::agree_on_input(
+        extended_->strategy(),
         [&] {
           detail::InputOffer offer{.end = options_.end};
           if (draw_) own = draw_(offer.what);

@@ -15,7 +15,7 @@ class LocalCommunicator final : public Communicator {
   int size() const override { return 1; }
   std::string_view backend() const override { return "local"; }
   Stream& stream() override { return stream_; }
-  Buffer allocate(std::size_t bytes) override { return stream_.allocate(bytes); }
+  Buffer allocate(std::size_t bytes) override { return inside(stream_).allocate(bytes); }
 
   Work broadcast(const TensorView&, int) override { return Work::done(); }
   Work all_to_all(const TensorView& mine, SliceBounds, const TensorView& received) override {

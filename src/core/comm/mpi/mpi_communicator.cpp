@@ -223,7 +223,7 @@ class MpiCommunicator final : public Communicator {
   int size() const override { return size_; }
   std::string_view backend() const override { return "mpi"; }
   Stream& stream() override { return Stream::host(); }
-  Buffer allocate(std::size_t bytes) override { return Stream::host().allocate(bytes); }
+  Buffer allocate(std::size_t bytes) override { return inside(Stream::host()).allocate(bytes); }
   NodeMemory* node_memory() override { return node_memory_.get(); }
   Messenger* messenger() override { return &messenger_; }
 

@@ -17,6 +17,7 @@
 #include "core/base/deadline.hpp"
 #include "core/base/log_settings.hpp"
 #include "core/comm/backends.hpp"
+#include "core/device/device.hpp"
 
 namespace lockstep {
 namespace {
@@ -97,7 +98,7 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
   const std::int32_t mine = rank + 1;
   const std::int32_t expected = size * (size + 1) / 2;
   stream.copy(memory.data(), &mine, sizeof mine);
-  const auto ahead = stream.record();
+  const auto ahead = inside(stream).record();
   handle.call(
       "the warm-up",
       [&](NcclApi& api, ncclComm_t comm) {
@@ -105,11 +106,11 @@ void warm_up(NcclHandle& handle, const Buffer& memory, Stream& stream, int rank,
                         api.all_reduce(memory.data(), memory.data(), 1, ncclInt32, ncclSum, comm, stream)};
       },
       patience);
-  wait_in_warm_up(handle, rank, patience, *ahead, *stream.record());
+  wait_in_warm_up(handle, rank, patience, *ahead, *inside(stream).record());
   // Only now, because the host would wait for all that comes before the copy.
   std::int32_t sum = 0;
   stream.copy(&sum, memory.data(), sizeof sum);
-  wait_in_warm_up(handle, rank, patience, *ahead, *stream.record());
+  wait_in_warm_up(handle, rank, patience, *ahead, *inside(stream).record());
   if (sum != expected)
     throw CommError{fmt::format("the first all-reduce gave {} on rank {}, where {} ranks add up to {}", sum,
                                 rank_in_messages(rank), size, expected)};
@@ -142,7 +143,7 @@ StartedNccl start_nccl(Communicator& host, Device& device, const NcclTools& tool
   const Report ready = watched("a call before ncclCommInitRankConfig", timeout, [&] {
     if (!*stream) *stream = device.make_stream();
     started.stream = {stream, stream->get()};
-    memory = started.stream->allocate(sizeof(std::int32_t));
+    memory = inside(*started.stream).allocate(sizeof(std::int32_t));
     started.handle = std::make_unique<NcclHandle>(tools, host.rank(), device.name());
     if (host.rank() == 0)
       check_nccl(*tools.api, {"ncclGetUniqueId", tools.api->get_unique_id(&id)}, device.name(), host.rank());

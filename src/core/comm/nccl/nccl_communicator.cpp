@@ -8,6 +8,7 @@
 #include "core/base/element_type.hpp"
 #include "core/comm/nccl/bootstrap.hpp"
 #include "core/comm/nccl/failure_watch.hpp"
+#include "core/device/device.hpp"
 #include "core/device/stream_spans.hpp"
 
 namespace lockstep {
@@ -106,7 +107,7 @@ class NcclCommunicator final : public Communicator {
 
   // ncclMemAlloc, with registration, would save NCCL a copy on some networks. But it is not ordered by a stream, and
   // releasing its memory waits for the device.
-  Buffer allocate(std::size_t bytes) override { return compute_.allocate(bytes); }
+  Buffer allocate(std::size_t bytes) override { return inside(compute_).allocate(bytes); }
 
   Work broadcast(const TensorView& tensor, int root) override {
     return enqueue("broadcast", tensor, [&](NcclApi& api, ncclComm_t comm) {
@@ -170,11 +171,11 @@ class NcclCommunicator final : public Communicator {
   /// The end of what is enqueued so far. Only the compute stream waits for it; the host continues to enqueue.
   class Enqueued final : public Work::Pending {
    public:
-    explicit Enqueued(NcclCommunicator& owner) : owner_{owner}, end_{owner.stream_->record()} {}
+    explicit Enqueued(NcclCommunicator& owner) : owner_{owner}, end_{inside(*owner.stream_).record()} {}
 
     void wait() override {
       owner_.handle_->check("the wait for a collective");
-      owner_.compute_.wait(*end_);
+      inside(owner_.compute_).wait(*end_);
     }
 
    private:
@@ -190,7 +191,7 @@ class NcclCommunicator final : public Communicator {
     for (int step = 1; step < size_; ++step) body((rank_ + step) % size_);
   }
 
-  void start_after_compute() { stream_->wait(*compute_.record()); }
+  void start_after_compute() { inside(*stream_).wait(*inside(compute_).record()); }
 
   std::optional<StreamSpan> span_of(const char* purpose) {
     if (!StreamTrace::is_on()) return std::nullopt;

@@ -57,7 +57,7 @@ class Answers {
   std::shared_ptr<std::byte> free_place() const {
     for (const std::shared_ptr<std::byte>& place : places_)
       if (place.use_count() == 1) return place;
-    const auto more = std::make_shared<Buffer>(stream_.allocate_pinned(places_at_once * place_bytes));
+    const auto more = std::make_shared<Buffer>(inside(stream_).allocate_pinned(places_at_once * place_bytes));
     // Each has a count of its own users.
     for (std::size_t i = 0; i < places_at_once; ++i)
       places_.emplace_back(more->data() + i * place_bytes, [more](std::byte*) {});

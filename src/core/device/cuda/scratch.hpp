@@ -21,7 +21,7 @@ class Scratch {
     Use(const Scratch& scratch, std::size_t bytes) : lock_{scratch.mutex_}, memory_{scratch.memory_} {
       if (memory_.bytes() >= bytes) return;
       memory_ = {};  // frees the smaller one first, in the order of the stream
-      memory_ = scratch.stream_.allocate(bytes);
+      memory_ = inside(scratch.stream_).allocate(bytes);
     }
 
     /// Aligned as a buffer.

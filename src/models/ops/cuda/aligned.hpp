@@ -35,7 +35,7 @@ class Aligned {
  private:
   Aligned(const TensorView& view, Stream& stream) : view_{view} {
     const bool aligned = reinterpret_cast<std::uintptr_t>(view.data()) % operand_alignment == 0;
-    if (!aligned) beside_ = stream.allocate(view.bytes());
+    if (!aligned) beside_ = inside(stream).allocate(view.bytes());
   }
 
   TensorView view_;

@@ -133,7 +133,7 @@ bool Products::Key::operator<(const Key& other) const {
 Products::Products(Stream& stream) : stream_{stream} {
   (void)native(stream_);  // the library's handle belongs to the GPU that is current
   check_cublas(cublas_lt()->create(library_.to_fill()), "cublasLtCreate");
-  workspace_ = stream_.allocate(workspace_bytes);
+  workspace_ = inside(stream_).allocate(workspace_bytes);
 }
 
 bool Products::multiply(const ProductCall& call, Epilogue epilogue) const {

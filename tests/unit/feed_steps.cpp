@@ -1,4 +1,4 @@
-// What a loop of steps is made of: named values, and which inputs and outputs compile.
+// What a loop of steps is made of: named values, which inputs and outputs compile, and when input is refused.
 #include <cfenv>
 #include <memory>
 #include <stdexcept>
@@ -8,14 +8,23 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
-#include <lockstep/sync/strategy/multi_step.hpp>
+#include <lockstep/tf/feed/multi_step.hpp>
 
 #include "core/base/floating_point_modes.hpp"
+#include "core/comm/backends.hpp"
+#include "core/control/meeting_point.hpp"
+#include "support/forwarding_stream.hpp"
 #include "sync/group/local_group.hpp"
+#include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 
 namespace {
+
+class CapturedStream final : public test::ForwardingStream {
+ public:
+  bool is_capturing() const override { return true; }
+};
 
 /// Three inputs, 0 to 2, on one replica; drawn in a scope only.
 struct ThreeInputs {
@@ -83,7 +92,7 @@ TEST_CASE("a loop takes any input that gives each rank its own, and outputs say 
   static_assert(AnOutputWithOperation<Mirrored<double>>);
 
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   ThreeInputs input;
   std::vector<int> seen;
   const auto loop = [&](std::int64_t steps) {
@@ -107,7 +116,7 @@ TEST_CASE("a loop takes any input that gives each rank its own, and outputs say 
 
 TEST_CASE("a run has the floating-point modes with which a process starts, and the program gets its own back") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   std::fesetround(FE_DOWNWARD);
   std::string in_run = "none";
   strategy.run([&](ReplicaContext&) { in_run = changed_floating_point_modes(); });
@@ -119,7 +128,7 @@ TEST_CASE("a run has the floating-point modes with which a process starts, and t
 
 TEST_CASE("a step that there never is cannot be set") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   for (const auto& [kind, first] :
        {std::pair{Strategy::RunKind::step, 1}, {Strategy::RunKind::evaluation, 1}, {Strategy::RunKind::setup, 0}}) {
     CHECK_NOTHROW(strategy.set_step(first, kind));
@@ -131,7 +140,7 @@ TEST_CASE("a step that there never is cannot be set") {
 
 TEST_CASE("one step on the next input draws it in the scope, and gives nothing at the end", "[A-34]") {
   const auto group = make_local_group();
-  Strategy strategy{*group};
+  Strategy strategy = strategy_on(*group);
   ThreeInputs input;
   for (int i = 0; i < 3; ++i) {
     const std::optional<PerReplica<int>> doubled =
@@ -140,4 +149,15 @@ TEST_CASE("one step on the next input draws it in the scope, and gives nothing a
     CHECK(doubled->local() == 2 * i);
   }
   CHECK_FALSE(strategy.run_on_next([](ReplicaContext&, int) { FAIL("called at the end"); }, input));
+}
+
+TEST_CASE("input is refused while the stream is captured, before any agreement") {
+  const auto group = make_local_group();
+  group->add_device_plane(std::make_unique<CapturedStream>(), make_local_communicator());
+  Strategy strategy = strategy_on(*group);
+  const auto before = group->meeting().meetings();
+  CHECK_THROWS_WITH(detail::agree_on_input(
+                        strategy, [] { return detail::InputOffer{}; }, Here::current()),
+                    Catch::Contains("this rank's stream is being captured into a CUDA graph"));
+  CHECK(group->meeting().meetings() == before);
 }

@@ -134,6 +134,12 @@ namespace detail {
 template <class Fn, class Input>
 concept StepFunction = std::invocable<Fn&, MultiStepContext&, const next_input_t<Input>&>;
 
+/// COLL, blocking. The loop of run_steps_on_iterator. Calls `step` in the strategy's scope until it returns false, and
+/// up to `steps` times, which the ranks agree on. Returns how often it returned true. An exception that leaves `step`
+/// on one rank is rethrown there, and the others throw PeerError.
+LOCKSTEP_API std::int64_t run_steps(Strategy& strategy, std::int64_t steps, const std::function<bool()>& step,
+                                    const Here& here);
+
 }  // namespace detail
 
 /// COLL, blocking. Calls `fn(context, input)` up to `steps` times, each time with the next input. The calls are in
@@ -147,8 +153,8 @@ template <detail::DistributedInput Input, detail::StepFunction<Input> Fn>
 MultiStepContext::Result run_steps_on_iterator(Strategy& strategy, Fn&& fn, Input& input, std::int64_t steps = 1,
                                                MultiStepContext::Outputs initial = {}, Here here = Here::current()) {
   MultiStepContext context{strategy.extended(), std::move(initial)};
-  const std::int64_t run = strategy.extended().run_steps(
-      steps,
+  const std::int64_t run = detail::run_steps(
+      strategy, steps,
       [&] {
         const auto next = input.next(here);
         if (next) std::invoke(fn, context, *next);

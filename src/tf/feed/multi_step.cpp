@@ -4,12 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <lockstep/core/base/error.hpp>
-#include <lockstep/sync/strategy/multi_step.hpp>
+#include <lockstep/tf/feed/multi_step.hpp>
 
 #include "core/control/announced_failure.hpp"
 #include "core/control/meeting_point.hpp"
 #include "core/control/tag.hpp"
-#include "sync/strategy/strategy_core.hpp"
+#include "sync/strategy/context_stack.hpp"
+#include "sync/strategy/inside.hpp"
 #include "sync/strategy/type_text.hpp"
 
 namespace lockstep {
@@ -30,15 +31,16 @@ void MultiStepContext::require_cross_replica(std::string_view name) {
                     name)};
 }
 
-std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function<bool()>& step, Here here) {
-  const Scope scope = enter("run_steps_on_iterator", here);
+std::int64_t detail::run_steps(Strategy& strategy, std::int64_t steps, const std::function<bool()>& step,
+                               const Here& here) {
+  const Scope scope = enter(strategy, {"run_steps_on_iterator", here});
   if (steps < 0) throw InvalidArgument{fmt::format("a loop of {} steps; expected 0 or more", steps)};
-  strategy_->agree(TagKind::steps, here, fmt::format("{} steps", steps));
+  inside(strategy).agree(TagKind::steps, here, fmt::format("{} steps", steps));
   std::int64_t run = 0;
   try {
     while (run < steps && step()) ++run;
   } catch (...) {
-    MeetingPoint& meeting = strategy_->group().meeting();
+    MeetingPoint& meeting = inside(strategy).group().meeting();
     const auto& known = meeting.failure();
     if (known && known->exception == std::current_exception()) throw;
     meeting.fail(std::current_exception());
@@ -46,16 +48,17 @@ std::int64_t StrategyExtended::run_steps(std::int64_t steps, const std::function
   return run;
 }
 
-detail::InputAnswer StrategyExtended::agree_on_input(const std::function<detail::InputOffer()>& offer, Here here) {
-  const Scope scope = enter("next", here);
-  strategy_->require_not_captured(here);
-  MeetingPoint& meeting = strategy_->group().meeting();
+detail::InputAnswer detail::agree_on_input(Strategy& strategy, const std::function<InputOffer()>& offer,
+                                           const Here& here) {
+  const Scope scope = enter(strategy, {"next", here});
+  inside(strategy).require_not_captured(here);
+  MeetingPoint& meeting = inside(strategy).group().meeting();
   detail::InputOffer own = detail::announcing_failure(meeting, offer);
   // The second question of the agreement is another one for each end of input, which the text tells apart.
   const bool with_first = own.end == detail::EndOfInput::when_first_ends;
   if (with_first)
     own.what += own.what.empty() ? "input until the first rank has none" : ", until the first rank has none";
-  const auto [any, lacking] = meeting.agree_any(TagKind::input, strategy_->core_->id, here, own.what,
+  const auto [any, lacking] = meeting.agree_any(TagKind::input, inside(strategy).id(), here, own.what,
                                                 {own.any, with_first ? !own.any : own.lacks_outline});
   if (with_first || !any || !lacking) return {.goes_on = any && !(with_first && lacking)};
   return {.goes_on = true, .outline = meeting.first_brought(own.outline)};

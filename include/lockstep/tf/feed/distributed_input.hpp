@@ -2,15 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <lockstep/core/base/export.hpp>
 #include <lockstep/core/base/here.hpp>
 #include <lockstep/core/values/locality.hpp>
 
 namespace lockstep {
+
+class Strategy;
 
 namespace detail {
 
@@ -20,18 +24,7 @@ enum class EndOfInput : std::uint8_t {
   when_first_ends  ///< the input ends on all ranks before the first step that some rank has no input for
 };
 
-/// Where a step, or a loop of steps, takes its inputs from, such as a DistributedIterator. `next(here)` is COLL: every
-/// rank gets its component of the next input, or, at the end, every rank gets nothing.
-template <class T>
-concept DistributedInput = requires(T& input, Here here) {
-  requires is_per_replica<typename std::remove_cvref_t<decltype(input.next(here))>::value_type>;
-};
-
-/// The PerReplica that `next` returns.
-template <DistributedInput T>
-using next_input_t = typename std::remove_cvref_t<decltype(std::declval<T&>().next(Here{}))>::value_type;
-
-/// What a rank brings to an agreement on input (StrategyExtended::agree_on_input).
+/// What a rank brings to an agreement on input (agree_on_input).
 struct InputOffer {
   bool any = false;  ///< whether this rank has input
   std::string what;  ///< what must be the same on every rank, as the error message shows it: "rows 32 to 64"
@@ -44,11 +37,16 @@ struct InputOffer {
 
 /// The result of that agreement, the same on every rank.
 struct InputAnswer {
-  /// Whether there is a step: any rank has input, or, where input ends with the first rank's, all have.
+  /// Whether there is a step: any rank has input or, with EndOfInput::when_first_ends, all ranks have.
   bool goes_on = false;
   /// The outline of the lowest rank that offered one, if there is a step and any rank lacks an outline; else empty.
   std::vector<std::int64_t> outline = {};
 };
+
+/// COLL, blocking, one agreement, and one more message if any rank lacks an outline. Calls `offer` on this rank, in the
+/// strategy's scope. MismatchError if the ranks' offers differ in `what`. An exception that leaves `offer` on one rank
+/// is rethrown there, and the others throw PeerError.
+LOCKSTEP_API InputAnswer agree_on_input(Strategy& strategy, const std::function<InputOffer()>& offer, const Here& here);
 
 }  // namespace detail
 }  // namespace lockstep

@@ -1,0 +1,144 @@
+// What lockstep's own code does with a strategy, its variables and its replica contexts beyond what programs may:
+// `inside(strategy).group()`.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <lockstep/core/base/here.hpp>
+#include <lockstep/sync/strategy/replica_context.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/sync/strategy/variable.hpp>
+#include <lockstep/sync/strategy/variable_store.hpp>
+
+#include "sync/strategy/held_slices.hpp"
+
+namespace lockstep {
+
+template <>
+struct detail::Inside<Strategy> {
+  Strategy& strategy;
+
+  /// COLL on the ranks of `group`, which must outlive the result, but not agreed: options are not compared.
+  /// InvalidArgument for invalid ones (ReductionOptions).
+  static Strategy make(ReplicaGroup& group, const ReductionOptions& reductions = {}) {
+    return Strategy{group, reductions};
+  }
+
+  /// Which strategy of the job it is, as tags name it.
+  int id() const;
+
+  /// The ranks, and how they meet.
+  ReplicaGroup& group() const { return strategy.group(); }
+
+  /// The data plane, for what an agreement covers. Never throws: a failure ends the job.
+  Reductions& reductions() const { return strategy.reductions(); }
+
+  /// LOCAL, in any context. ContextError, which names `here`, while this rank's stream is being captured into a CUDA
+  /// graph. For code that enqueues work before it meets the other ranks.
+  void require_not_captured(const Here& here = Here::current()) const { strategy.require_not_captured(here); }
+
+  /// COLL, blocking, in any context. One agreement in this strategy's name. ContextError, before any communication,
+  /// while the stream is being captured into a CUDA graph.
+  void agree(TagKind kind, const Here& here, std::string_view text) const { strategy.agree(kind, here, text); }
+  void agree(TagKind kind, const Here& here, std::string_view text, const Comparison& comparison) const {
+    strategy.agree(kind, here, text, comparison);
+  }
+};
+
+template <>
+struct detail::Inside<VariableStore> {
+  VariableStore& store;
+
+  /// The record that the live optimizers of these variables share. Null until one is used.
+  std::shared_ptr<LiveOptimizers>& live_optimizers() const { return store.live_optimizers_; }
+
+  /// How far `fit` has come, also by a restored checkpoint. Null until there is something to say.
+  std::shared_ptr<FitProgress>& fit_progress() const { return store.fit_progress_; }
+
+  /// Before the first `seal`: the ranks share the update of trainable variables that all of them update, if those that
+  /// are sealed together take more than 64 KiB.
+  void share_updates(Sharding sharding) const { store.share_updates(std::move(sharding)); }
+
+  /// Whether `share_updates` was called.
+  bool shares_updates() const { return store.sharding_ != nullptr; }
+
+  /// `values` are asked from here on, as long as they live.
+  void add_external_values(const std::shared_ptr<ExternalValues>& values) const { store.add_external_values(values); }
+
+  /// Those that live.
+  std::vector<std::shared_ptr<ExternalValues>> external_values() const { return store.external_values(); }
+
+  // Other libraries may have replaced the memory of variables. So call `bring_values_home` before values are read or
+  // written through `values` or `ranges`, `bring_home` if optimizer state is too, and `written` after a write. They
+  // throw what the other library throws if the store cannot hold what it has made of them.
+  void bring_values_home() const { store.bring_values_home(); }
+  void bring_home() const { store.bring_home(); }
+  void written() const { store.written(); }
+};
+
+template <>
+struct detail::Inside<Variable> {
+  const Variable& variable;
+
+  VariableState& state() const { return *variable.state_; }
+
+  /// A handle of the variable: MirroredVariable or SyncOnReadVariable.
+  template <class Handle>
+  static Handle make(std::shared_ptr<VariableState> state) {
+    return Handle{std::move(state)};
+  }
+};
+
+template <>
+struct detail::Inside<ReplicaContext> {
+  ReplicaContext& context;
+
+  /// Notes of optimizers on this run; null unless it is a first step (Strategy::attest_first).
+  FirstStepNotes* first_step() const { return context.first_step_.get(); }
+
+  /// COLL, blocking. A merge_call that knows in advance what it will reduce, so that one agreement covers both. `batch`
+  /// describes the reductions, and the ranks compare it. `fn` must make exactly those on the `Reductions`, before
+  /// anything that may throw. It runs in cross-replica context.
+  void declared_merge(std::string_view batch, const std::function<void(Reductions&)>& fn,
+                      Here here = Here::current()) const {
+    context.declared_merge(batch, fn, here);
+  }
+
+  /// COLL, blocking. The same for reductions in the middle of a computation: agrees, and calls `fn` in replica context.
+  /// Until that returns, any other agreement is a ContextError on this rank. `fn` must make the reductions even if the
+  /// computation fails, and throw its exception after them.
+  void declared_step(std::string_view batch, const std::function<void(Reductions&, AgreedRegion&)>& fn,
+                     Here here = Here::current()) const {
+    context.declared_step(batch, fn, here);
+  }
+
+  /// The context of a thread outside every scope.
+  static ReplicaContext of_default(const StrategyExtended& extended) { return ReplicaContext{extended}; }
+
+  /// Forgets a reduction whose result was taken.
+  void erase(const std::shared_ptr<StartedReduction>& started) const { std::erase(context.started_, started); }
+};
+
+/// As Inside<Strategy>::make.
+inline Strategy strategy_on(ReplicaGroup& group, const ReductionOptions& reductions = {}) {
+  return detail::Inside<Strategy>::make(group, reductions);
+}
+
+inline detail::Inside<Strategy> inside(Strategy& strategy) {
+  return {strategy};
+}
+inline detail::Inside<VariableStore> inside(VariableStore& store) {
+  return {store};
+}
+inline detail::Inside<Variable> inside(const Variable& variable) {
+  return {variable};
+}
+inline detail::Inside<ReplicaContext> inside(ReplicaContext& context) {
+  return {context};
+}
+
+}  // namespace lockstep
