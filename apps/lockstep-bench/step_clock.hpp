@@ -8,7 +8,7 @@
 #include <functional>
 #include <numeric>
 
-#include "core/base/part_clock.hpp"
+#include "core/control/part_clock.hpp"
 
 namespace lockstep::bench {
 

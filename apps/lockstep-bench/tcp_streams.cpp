@@ -14,7 +14,7 @@
 #include <lockstep/core/base/error.hpp>
 
 #include "core/base/system_error.hpp"
-#include "core/control/network.hpp"
+#include "core/watch/network.hpp"
 
 namespace lockstep::bench {
 namespace {

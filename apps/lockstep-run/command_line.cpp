@@ -14,7 +14,7 @@
 #include "apps/lockstep-run/launcher_words.hpp"
 #include "apps/options/option_parser.hpp"
 #include "apps/options/option_values.hpp"
-#include "core/control/network.hpp"
+#include "core/watch/network.hpp"
 
 namespace lockstep::run {
 namespace {

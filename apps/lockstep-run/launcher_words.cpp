@@ -14,7 +14,7 @@
 #include <lockstep/core/base/error.hpp>
 
 #include "core/comm/mpi/mpi_library.hpp"
-#include "core/control/network.hpp"
+#include "core/watch/network.hpp"
 
 namespace lockstep::run {
 namespace {

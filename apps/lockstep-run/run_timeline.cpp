@@ -46,7 +46,7 @@ void RunTimeline::end(const std::string& line, int exit_code) const {
   const std::string name = "--run-dir " + folder_.string();
   try {
     if (!lacks_an_end()) return;
-    const auto use = hold_folder(folder_, name, patience_with_writers);
+    const auto use = lock_folder(folder_, name, patience_with_writers);
     if (!lacks_an_end()) return;  // a rank was still ending
     Timeline timeline{layout.timeline(), "--run-dir " + layout.timeline().string()};
     timeline.add("failure", failure_fields(line, exit_code));

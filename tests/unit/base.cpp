@@ -9,12 +9,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <lockstep/core/base/dtype.hpp>
@@ -34,7 +32,6 @@
 #include "core/base/log_settings.hpp"
 #include "core/base/philox4x32.hpp"
 #include "core/base/printable.hpp"
-#include "core/base/run_delay.hpp"
 #include "core/base/start_thread.hpp"
 
 using namespace lockstep;
@@ -242,27 +239,6 @@ TEST_CASE("an excerpt has at most 200 characters, on one line, and ends or begin
   CHECK(excerpt_from_difference(same + "one", same + "two") == "…" + std::string(40, '.') + "one");
   CHECK(excerpt_from_difference(same, same + "x") == "…" + std::string(40, '.'));
   CHECK(excerpt_from_difference(euros + "one", euros + "two").starts_with("…€€"));
-}
-
-TEST_CASE("a thread that shares its processor with another waits for it") {
-  if (!std::filesystem::exists("/proc/thread-self/schedstat")) {
-    CHECK(run_delay() == std::chrono::nanoseconds{});
-    return;
-  }
-  cpu_set_t before, one;
-  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
-  CPU_ZERO(&one);
-  CPU_SET(sched_getcpu(), &one);
-  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
-  std::atomic<bool> done = false;
-  std::thread rival{[&] {
-    while (!done) continue;
-  }};
-  const auto start = run_delay();
-  while (run_delay() < start + std::chrono::milliseconds{5}) continue;
-  done = true;
-  rival.join();
-  CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
 }
 
 TEST_CASE("log levels are known by name") {

@@ -131,8 +131,8 @@ TEST_CASE("a process that waits for another begins when that ends") {
 TEST_CASE("all that a process writes to a folder shares the use of it, which ends with the last") {
   const TemporaryDirectory folder;
   const fs::path checkpoints = folder.path() / "new" / "run1";
-  auto one = hold_folder(checkpoints, "one");
-  auto other = hold_folder(checkpoints / ".." / "run1", "other");
+  auto one = lock_folder(checkpoints, "one");
+  auto other = lock_folder(checkpoints / ".." / "run1", "other");
   CHECK(one == other);
   ExclusiveUse::Options third{.file = checkpoints / ".lock", .lease = "", .name = "third", .expected = "another"};
   one.reset();

@@ -1,7 +1,9 @@
-// The clock of what a rank is busy with: every moment is one part's, or spent waiting.
+// The clock of what a rank is busy with: every moment is one part's, or spent waiting; and what it reads.
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,12 +12,14 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <sched.h>
 
 #include "control_meeting_support.hpp"
 #include "core/control/busy_clock.hpp"
 #include "core/control/channel.hpp"
 #include "core/control/job_time.hpp"
 #include "core/control/meeting_point.hpp"
+#include "core/control/run_delay.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -313,4 +317,25 @@ TEST_CASE("a clock that is off counts nothing, and one that ends meanwhile is fo
   const int last = hand.looks;
   BusyClock::enter(Part::data);  // of no clock
   CHECK(hand.looks == last);
+}
+
+TEST_CASE("a thread that shares its processor with another waits for it") {
+  if (!std::filesystem::exists("/proc/thread-self/schedstat")) {
+    CHECK(run_delay() == std::chrono::nanoseconds{});
+    return;
+  }
+  cpu_set_t before, one;
+  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  std::atomic<bool> done = false;
+  std::thread rival{[&] {
+    while (!done) continue;
+  }};
+  const auto start = run_delay();
+  while (run_delay() < start + std::chrono::milliseconds{5}) continue;
+  done = true;
+  rival.join();
+  CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
 }

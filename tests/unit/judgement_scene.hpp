@@ -10,7 +10,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "core/control/judgement.hpp"
+#include "core/watch/judgement.hpp"
 #include "support/phase_rows.hpp"
 
 namespace lockstep::test {

@@ -15,7 +15,7 @@
 #include "core/base/open_line.hpp"
 #include "core/control/clock_offset.hpp"
 #include "core/control/meeting_point.hpp"
-#include "core/control/watch_notes.hpp"
+#include "core/watch/watch_notes.hpp"
 #include "models/record/failure_note.hpp"
 #include "models/record/run_folder.hpp"
 #include "models/record/timeline.hpp"

@@ -54,7 +54,7 @@ std::shared_ptr<ExclusiveUse> hold_folder_of_checkpoints(const TrainingOptions& 
   if (!options.checkpoints_optional) require_writable_folder(folder, name);
   std::shared_ptr<ExclusiveUse> use;
   try {
-    use = hold_folder(folder, name);
+    use = lock_folder(folder, name);
   } catch (const CheckpointError&) {
     // The manager of optional ones warns of it.
     if (!options.checkpoints_optional) throw;

@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/part_clock.hpp"
 #include "core/base/parts.hpp"
-#include "core/base/run_delay.hpp"
 #include "core/control/job_time.hpp"
+#include "core/control/part_clock.hpp"
+#include "core/control/run_delay.hpp"
 #include "core/trace/ring.hpp"
 
 namespace lockstep {

@@ -14,7 +14,7 @@
 #include "core/cluster/launch.hpp"
 #include "core/comm/mpi/mpi_handle.hpp"
 #include "core/comm/mpi/mpi_library.hpp"
-#include "core/control/report_claim.hpp"
+#include "core/watch/report_claim.hpp"
 #include "job/runtime/launcher.hpp"
 #include "job/runtime/mpi_session.hpp"
 #include "job/runtime/siblings.hpp"

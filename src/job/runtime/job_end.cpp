@@ -16,7 +16,7 @@
 #include "core/base/open_line.hpp"
 #include "core/comm/mpi/mpi_handle.hpp"
 #include "core/control/exceptions.hpp"
-#include "core/control/report_claim.hpp"
+#include "core/watch/report_claim.hpp"
 #include "job/runtime/mpi_session.hpp"
 #include "job/runtime/siblings.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <lockstep/core/base/error.hpp>
 
-#include "core/control/watchdog.hpp"
+#include "core/watch/watchdog.hpp"
 
 namespace lockstep {
 
@@ -25,7 +25,7 @@ void let_launcher_read();
 /// ends a job as soon as it finds the output of a rank and its connection to it closed, before the others can say whose
 /// they were. So each rank keeps those of the rank before it open, to its end, and hydra finds the dead rank when the
 /// next one writes its line: the ranks must watch each other. Blocks for up to two seconds, if a rank does not come.
-void hold_streams_of_neighbour();
+void keep_streams_of_neighbour();
 
 /// COLL over the processes that the launcher started. If it started more as one job than MPI_COMM_WORLD has, each would
 /// take itself for rank 0. Then ends this process with Error::ExitCode::user_input, and one of them prints a line.

@@ -21,9 +21,9 @@
 #include "core/base/supervised_job.hpp"
 #include "core/cluster/launch.hpp"
 #include "core/cluster/tf_config.hpp"
-#include "core/control/caught_signals.hpp"
-#include "core/control/network.hpp"
-#include "core/control/question_signal.hpp"
+#include "core/watch/caught_signals.hpp"
+#include "core/watch/network.hpp"
+#include "core/watch/question_signal.hpp"
 #include "job/runtime/launcher.hpp"
 #include "job/runtime/observed_stall.hpp"
 #include "job/runtime/siblings.hpp"
@@ -167,7 +167,7 @@ void MpiJob::begin(const std::function<RuntimeOptions()>& make_options,
     end.set_phases(&*node.phases);
     share_open_line(&node.phases->open_line());
     ending_signals->note_in(node.phases->ending_signal());
-    if (!options.communicator) hold_streams_of_neighbour();
+    if (!options.communicator) keep_streams_of_neighbour();
   } else {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }

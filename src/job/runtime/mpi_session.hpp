@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
-#include "core/control/kept_signals.hpp"
 #include "core/control/phase_table.hpp"
+#include "core/watch/kept_signals.hpp"
 #include "job/runtime/sibling_watch.hpp"
 
 namespace lockstep {

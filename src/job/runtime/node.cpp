@@ -10,7 +10,7 @@
 #include "core/base/log_settings.hpp"
 #include "core/comm/mpi/mpi_handle.hpp"
 #include "core/comm/mpi/share_memory.hpp"
-#include "core/control/network.hpp"
+#include "core/watch/network.hpp"
 
 namespace lockstep {
 namespace {

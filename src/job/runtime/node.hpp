@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/control/heartbeats.hpp"
 #include "core/control/phase_table.hpp"
+#include "core/watch/heartbeats.hpp"
 
 namespace lockstep {
 

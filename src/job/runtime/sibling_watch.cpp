@@ -18,7 +18,7 @@
 #include "core/base/host_name.hpp"
 #include "core/base/open_line.hpp"
 #include "core/base/start_thread.hpp"
-#include "core/control/report_claim.hpp"
+#include "core/watch/report_claim.hpp"
 #include "job/runtime/launcher.hpp"
 #include "job/runtime/observed_stall.hpp"
 

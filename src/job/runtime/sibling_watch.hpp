@@ -17,8 +17,8 @@
 #include <lockstep/job/runtime/runtime.hpp>
 
 #include "core/base/descriptor.hpp"
-#include "core/control/kept_signals.hpp"
 #include "core/control/phase_table.hpp"
+#include "core/watch/kept_signals.hpp"
 #include "job/runtime/siblings.hpp"
 
 namespace lockstep {

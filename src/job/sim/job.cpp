@@ -17,7 +17,7 @@
 #include "core/control/busy_clock.hpp"
 #include "core/control/exceptions.hpp"
 #include "core/control/tag.hpp"
-#include "core/control/wait_chain.hpp"
+#include "core/watch/wait_chain.hpp"
 #include "job/sim/planes.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/reduction_choice.hpp"

@@ -44,7 +44,7 @@ std::shared_ptr<ExclusiveUse> hold_run_folder(const std::filesystem::path& folde
   const std::string name = fmt::format("{} {}", names.folder, folder.string());
   require_writable_folder(folder, name);
   require_own_files(RunLayout{folder}, names);
-  std::shared_ptr<ExclusiveUse> use = hold_folder(folder, name);
+  std::shared_ptr<ExclusiveUse> use = lock_folder(folder, name);
   finish_move_over(RunLayout{folder}.description());
   if (start == RunStart::may_resume) return use;
   const RunLayout layout{folder};

@@ -14,7 +14,7 @@
 #include <lockstep/models/record/run_record.hpp>
 
 #include "core/base/foreign_json.hpp"
-#include "core/control/watch_notes.hpp"
+#include "core/watch/watch_notes.hpp"
 #include "models/record/failure_note.hpp"
 #include "models/record/ledger.hpp"
 #include "models/record/metrics_file.hpp"

@@ -63,7 +63,7 @@ bool CheckpointWriter::is_blocked() const {
 void CheckpointWriter::hold() {
   if (is_blocked()) return;  // what reads or writes there says that it is no folder
   if (!use_ && may_hold_) try {
-      use_ = hold_folder(folder_, "the checkpoint folder " + folder_.string());
+      use_ = lock_folder(folder_, "the checkpoint folder " + folder_.string());
       is_alone_ = use_.use_count() == 1;
       // A training that has no more to save would leave them. Another manager's may be under way.
       if (is_alone_) remove_parts(folder_);

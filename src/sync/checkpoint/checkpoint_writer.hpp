@@ -43,7 +43,7 @@ class CheckpointWriter {
   /// Waits for the checkpoint under way. Logs a warning if it fails.
   ~CheckpointWriter();
 
-  /// Uses the folder alone from here on, if it does not already: see hold_folder. ConfigError if another process uses
+  /// Uses the folder alone from here on, if it does not already: see lock_folder. ConfigError if another process uses
   /// it. Logs a warning if the folder cannot be locked, as on a disk that is full. Does nothing if it is a file.
   void hold();
 

@@ -34,7 +34,7 @@ std::chrono::milliseconds patience_with_other_jobs() {
   return std::chrono::seconds{std::getenv(supervised_variable) ? 30 : 0};
 }
 
-std::shared_ptr<ExclusiveUse> hold_folder(const std::filesystem::path& folder, const std::string& name,
+std::shared_ptr<ExclusiveUse> lock_folder(const std::filesystem::path& folder, const std::string& name,
                                           std::chrono::milliseconds patience) {
   std::error_code told_by_stat;
   std::filesystem::create_directories(folder, told_by_stat);

@@ -17,7 +17,7 @@ LOCKSTEP_PARTS_API std::chrono::milliseconds patience_with_other_jobs();
 
 /// LOCAL. Makes `folder` if it is not there. Everything in this process that writes to it shares the use of it, by
 /// `.lock`, or by `.lease`, in it. `name` begins the messages. Throws and blocks as ExclusiveUse does.
-LOCKSTEP_PARTS_API std::shared_ptr<ExclusiveUse> hold_folder(
+LOCKSTEP_PARTS_API std::shared_ptr<ExclusiveUse> lock_folder(
     const std::filesystem::path& folder, const std::string& name,
     std::chrono::milliseconds patience = patience_with_other_jobs());
 

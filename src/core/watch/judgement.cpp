@@ -1,0 +1,226 @@
+#include "core/watch/judgement.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/control/job_time.hpp"
+#include "core/watch/watch_view.hpp"
+
+namespace lockstep {
+namespace {
+
+bool is_sum(TagKind kind) {
+  return kind == TagKind::sum || kind == TagKind::open_sum;
+}
+
+/// What one look adds to what is known, and what follows from it where no rank is gone or stalls.
+class Look : WatchView {
+ public:
+  Look(const WatchView& view, Judgement& result) : WatchView{view}, result_{result} {}
+
+  Met take_notes() {
+    if (seen_.since_told) ++state_.told_ticks;
+    note_pause();
+    note_progress();
+    note_own_call();
+    note_others_wait();
+    note_own_wait();
+    note_stalls_told();
+    note_questions();
+    return met_;
+  }
+
+  /// After this rank was told to end.
+  LastAct last_act() const {
+    const Seconds since = *seen_.since_told;
+    const bool may_save = job_.saves_at_end && since <= time_to_save;
+    if (seen_.reported) return may_save ? LastAct::none : LastAct::end;
+    if (was_interrupted()) {
+      if (!may_save) return LastAct::say_and_end;
+      return std::exchange(state_.asked_to_save, true) ? LastAct::none : LastAct::save;
+    }
+    // The others wait for the one that says so: as soon as one of them has ended, mpirun kills the rest.
+    const bool waits = job_.between_nodes() || job_.row == 0 || job_.saves_at_end;
+    return since > (waits ? last_look : terminate_spread) ? LastAct::end : LastAct::none;
+  }
+
+  /// A warning about the lowest rank that this one is to hear and misses, although that rank lives. Of the nodes whose
+  /// ranks miss others, the one with the lowest such rank speaks.
+  std::optional<std::string> lost_heartbeats() const {
+    if (!job_.between_nodes() || seen_.warned || row(job_.row).phase == Phase::leaving) return std::nullopt;
+    for (int row = 0; row < rows(); ++row) {
+      const auto [by_tcp, by_none] = lost(row);
+      if (!by_tcp && !by_none) continue;
+      if (++state_.lost_ticks <= ticks_until_turn() || !seen_.takes_a_line) return std::nullopt;
+      return fmt::format(
+          "heartbeats between {} and {} do not get through by UDP{}", name(job_.row), name(row),
+          by_tcp ? ": they go by TCP" : ", nor by TCP: a rank there may be waited for ten times the stall timeout");
+    }
+    state_.lost_ticks = 0;
+    return std::nullopt;
+  }
+
+ private:
+  // How long the ranks have to save what they have made after they were told to end, with time left for a line.
+  static constexpr Seconds time_to_save{0.6};
+  // When mpirun is interrupted, it ends the ranks of its own node first and tells those of other nodes two seconds
+  // later. How long one that was told waits until it takes their heartbeats for that. A death would show by then.
+  static constexpr Seconds node_spread{0.6};
+  // How long TCP has to get through where datagrams do not.
+  static constexpr Seconds time_for_tcp{2};
+  // How long one question takes to reach all ranks: mpirun tells its daemons, and a busy machine delays threads.
+  static constexpr Seconds time_to_ask{0.3};
+
+  void note_own_call() {
+    const bool same = seen_.calls == state_.calls && last_of(row(job_.row)) == state_.waited;
+    const bool is_in_call = seen_.calls.begun != seen_.calls.ended;
+    state_.called_ticks = is_in_call && same ? state_.called_ticks + 1 : 0;
+    state_.calls = seen_.calls;
+  }
+
+  /// If others have beaten meanwhile, only this rank was stopped. They may have been continued a little earlier.
+  void note_pause() {
+    if (seen_.took <= JobTime::longest_look) return;
+    const double missed = seen_.took / job_.tick;
+    for (int row = 0; row < rows(); ++row) {
+      const Snapshot& seen = this->row(row);
+      if (row == job_.row || seen.phase == Phase::absent) continue;
+      if (static_cast<double>(seen.heartbeat - peer(row).life.heartbeat) > missed / 2) return;
+    }
+    result_.was_paused = true;
+  }
+
+  void note_progress() {
+    for (int row = 0; row < rows(); ++row) {
+      Peer& peer = this->peer(row);
+      const std::uint64_t now = this->row(row).progress;
+      peer.still_ticks = std::exchange(peer.progress, now) == now ? peer.still_ticks + 1 : 0;
+      const std::uint64_t meetings = this->row(row).meetings;
+      peer.unmet_ticks = std::exchange(peer.meetings, meetings) == meetings ? peer.unmet_ticks + 1 : 0;
+      peer.waiting_ticks = this->row(row).phase == Phase::meeting && peer.unmet_ticks > 0 ? peer.waiting_ticks + 1 : 0;
+    }
+  }
+
+  void note_own_wait() {
+    const Snapshot& mine = row(job_.row);
+    const bool waits = mine.phase == Phase::meeting && last_of(mine) == state_.waited;
+    state_.waited_ticks = waits ? state_.waited_ticks + 1 : 0;
+    state_.waited = last_of(mine);
+    met_.any = std::exchange(state_.passed, mine.passed) != mine.passed;
+    met_.agreed = met_.any && !is_sum(mine.last.kind);
+  }
+
+  void note_stalls_told() {
+    ++state_.ticks_since_stall_told;
+    for (int row = 0; row < rows(); ++row) {
+      const bool before = std::exchange(peer(row).stall_told, sight(row).stall_told);
+      if (sight(row).stall_told && !before) state_.ticks_since_stall_told = 0;
+    }
+  }
+
+  void note_others_wait() {
+    const Snapshot& mine = row(job_.row);
+    const bool in_time = mine.phase == Phase::leaving || mine.phase == Phase::alone || mine.phase == Phase::absent;
+    const auto waits = [&](const Observation::Row& other) {
+      return other.seen.phase == Phase::meeting && mine.shows(other.seen.group) && is_before(mine, last_of(other.seen));
+    };
+    const bool same = last_of(mine) == state_.waited;
+    const bool is_awaited =
+        !in_time && same && peer(job_.row).still_ticks > 0 && std::ranges::any_of(seen_.rows, waits);
+    state_.awaited_ticks = is_awaited ? state_.awaited_ticks + 1 : 0;
+    const std::uint64_t ticks = std::max(state_.awaited_ticks, state_.called_ticks);
+    // Early enough to be on disk when others say that it is late. Once.
+    result_.takes_stack = ticks == stall_ticks_ - stall_ticks_ / 4;
+  }
+
+  void note_questions() {
+    const PhaseTable::Questions& questions = seen_.questions;
+    const bool is_news =
+        std::exchange(state_.answered, questions.answered).value_or(questions.answered) != questions.answered;
+    // What had come by now was part of the question that was answered.
+    result_.asks = seen_.asked && !is_news && !questions.is_open();
+    const std::uint32_t number = questions.asked + (result_.asks ? 1 : 0);
+    if (std::exchange(state_.asked, number) != number) state_.open_ticks = 0;
+    state_.open_ticks = questions.is_open() || result_.asks ? state_.open_ticks + 1 : 0;
+    if (state_.open_ticks == 0) return;
+    const std::uint64_t on_its_way = job_.between_nodes() ? 2 * job_.ticks_a_heartbeat() : 0;
+    result_.answers = state_.open_ticks > ticks_in(time_to_ask) + on_its_way + ticks_until_turn();
+    // What comes from now on is another question.
+    if (result_.answers) state_.answered = number;
+  }
+
+  /// Whether mpirun was interrupted, or told to end itself, and this rank is to say so: the lowest that was told.
+  bool was_interrupted() const {
+    bool all_told = true;
+    for (int row = 0; row < rows(); ++row) {
+      const Snapshot& seen = this->row(row);
+      if (seen.phase == Phase::leaving) return false;
+      if (row == job_.row) continue;
+      // A rank of another node that has not beaten since may have been gone before.
+      if (is_elsewhere(row) ? !peer(row).has_beaten_since_told : !seen.terminated) return false;
+      if (seen.terminated && row < job_.row) return false;
+      all_told = all_told && seen.terminated;
+    }
+    return all_told || (seen_.told_by_parent && *seen_.since_told > node_spread);
+  }
+
+  struct Lost {
+    bool by_tcp;
+    bool by_none;
+  };
+
+  Lost lost(int row) const {
+    const auto missed = sight(row).missed_datagrams;
+    const Snapshot& seen = this->row(row);
+    if (!missed || seen.phase == Phase::absent || seen.phase == Phase::leaving || seen.terminated)
+      return {false, false};
+    // Some datagrams are lost on any network.
+    const std::uint64_t many = std::clamp<std::uint64_t>(stall_ticks_ / 2 / job_.ticks_a_heartbeat(), 3, 50);
+    // The other side could not hear that this one has said so. A moment later TCP may get through.
+    const bool first = job_.nodes.node_of(job_.row) < job_.nodes.node_of(row);
+    const SignsOfLife& life = peer(row).life;
+    const bool silent = life.silent_ticks >= std::max(stall_ticks_ / 2, ticks_in(time_for_tcp));
+    return {*missed >= many, first && life.is_mute() && silent};
+  }
+
+  Judgement& result_;
+  Met met_;
+};
+
+}  // namespace
+
+std::uint64_t WatchedJob::stall_ticks() const {
+  // More ticks than a counter holds.
+  const double ticks = stall_timeout / tick;
+  return ticks < 1e18 ? static_cast<std::uint64_t>(ticks) + 1 : std::numeric_limits<std::uint64_t>::max();
+}
+
+std::uint64_t WatchedJob::ticks_a_heartbeat() const {
+  if (!between_nodes()) return 1;
+  return std::clamp<std::uint64_t>(static_cast<std::uint64_t>(nodes.nodes()) / 8, 2,
+                                   std::max<std::uint64_t>(2, stall_ticks() / 10));
+}
+
+WatchState::WatchState(const WatchedJob& job, const std::vector<PhaseTable::Snapshot>& rows) {
+  for (const PhaseTable::Snapshot& seen : rows)
+    peers.push_back(
+        {.life = {seen.heartbeat, job.stall_ticks() / 4}, .progress = seen.progress, .meetings = seen.meetings});
+}
+
+Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState state) {
+  Judgement judgement{std::move(state)};
+  const WatchView view{job, seen, judgement.state};
+  Look look{view, judgement};
+  look_for_failure(view, look.take_notes(), judgement);
+  if (judgement.unknown_host || judgement.failure) return judgement;
+  if (seen.since_told)
+    judgement.last_act = look.last_act();
+  else
+    judgement.lost_heartbeats = look.lost_heartbeats();
+  return judgement;
+}
+
+}  // namespace lockstep

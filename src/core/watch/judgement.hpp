@@ -1,0 +1,184 @@
+// What a watchdog makes of what it sees: which rank is gone, stopped, late or out of reach, and who says so. Pure: the
+// watchdog looks around, asks for a judgement, and acts on it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/base/error.hpp>
+
+#include "core/control/phase_table.hpp"
+#include "core/device/device_call.hpp"
+#include "core/watch/node_map.hpp"
+#include "core/watch/signs_of_life.hpp"
+
+namespace lockstep {
+
+/// Which ranks can still be told that the job ends.
+enum class Reach {
+  whole_job,    ///< every rank that is left
+  chiefs_side,  ///< a node is out of reach, but not rank 0's
+  cut_off,      ///< rank 0's node is out of reach
+};
+
+/// What does not change while a job is watched.
+struct WatchedJob {
+  using Seconds = std::chrono::duration<double>;
+
+  std::vector<std::string> names;  ///< of the rows: "replica 2 (worker:1, host b)"
+  NodeMap nodes;                   ///< a single one if no heartbeats come from others
+  int row = 0;                     ///< this rank's
+  Seconds stall_timeout{60};
+  Seconds tick{0.05};          ///< the time between two looks, at most a tenth of the timeout
+  bool only_observes = false;  ///< stalls do not end the job
+  Seconds refusal{0.3};        ///< how long a host must refuse a rank's heartbeats before the rank is gone
+  bool saves_at_end = false;   ///< the ranks have a moment to save what they have made when they are told to end
+  Seconds launcher_waits{1};   ///< after the end of a rank, until it tells the others to end
+  bool between_nodes() const { return nodes.nodes() > 1; }
+
+  /// The timeout. It may mean "never".
+  std::uint64_t stall_ticks() const;
+
+  /// Heartbeats cost more with more nodes, so they get rarer, but not too rare for the timeout that they serve.
+  std::uint64_t ticks_a_heartbeat() const;
+};
+
+/// What a watchdog sees in one look around.
+struct Observation {
+  using Seconds = WatchedJob::Seconds;
+
+  enum class Process {
+    unknown,  ///< of another node, this rank's own, or the kernel does not tell
+    running,
+    ended,
+  };
+
+  struct Row {
+    PhaseTable::Snapshot seen;  ///< read after `process`: who leaves properly says so before it ends
+    Process process = Process::unknown;
+    std::string killed = {};  ///< why the kernel killed the process, if that is known
+    bool refused = false;     ///< its host says that nobody receives there what is sent to it
+    /// Heartbeats of it that came over TCP alone since the last datagram; empty if another rank is to hear it.
+    std::optional<std::uint64_t> missed_datagrams = {};
+    bool stall_told = false;  ///< some rank has reported that this one stalls at its current place
+  };
+
+  std::vector<Row> rows;
+  std::vector<int> members;                ///< of the group in which this rank met last; empty for all ranks
+  detail::DeviceCalls calls;               ///< this rank's
+  Seconds took{0};                         ///< since the look before
+  std::optional<Seconds> since_told = {};  ///< to end, by SIGTERM or SIGINT
+  bool told_by_parent = false;
+  bool reported = false;                  ///< someone has said what ends the job
+  bool warned = false;                    ///< someone has said that heartbeats do not get through
+  bool takes_a_line = true;               ///< stderr does: whoever reads it may have stopped
+  std::map<int, bool> host_answers = {};  ///< by node, for those that were asked
+  bool asked = false;                     ///< somebody has asked this rank where everyone is, since the look before
+  PhaseTable::Questions questions;        ///< as this node knew them after that
+  std::filesystem::path stacks;           ///< the folder of stacks; empty if there is none
+};
+
+/// What is kept from one look to the next.
+struct WatchState {
+  using Seconds = WatchedJob::Seconds;
+
+  struct Peer {
+    SignsOfLife life;
+    std::uint64_t progress = 0;          ///< as the last look showed it
+    std::uint64_t still_ticks = 0;       ///< how long it has not risen
+    std::uint64_t meetings = 0;          ///< as the last look showed them
+    std::uint64_t unmet_ticks = 0;       ///< how long it has met nobody
+    std::uint64_t waiting_ticks = 0;     ///< how long it has waited where it waits
+    std::uint64_t stalled_ticks = 0;     ///< how long a stall of it is known that does not end the job
+    bool stall_told = false;             ///< as the last look showed it
+    Seconds terminated{0};               ///< since it was found to be ended by SIGTERM
+    Seconds refused{0};                  ///< since its host said that it is gone
+    bool has_beaten_since_told = false;  ///< since this rank was told to end
+  };
+
+  /// Before the first look. `rows` are as they are now.
+  WatchState(const WatchedJob& job, const std::vector<PhaseTable::Snapshot>& rows);
+
+  std::vector<Peer> peers;  ///< by row
+  std::uint64_t waited_ticks = 0;
+  PhaseTable::Met waited;          ///< where this rank met last
+  detail::DeviceCalls calls;       ///< as the last look showed them
+  std::uint64_t called_ticks = 0;  ///< how long this rank has been in the same call to its GPU's driver
+  std::uint64_t passed = 0;
+  std::uint64_t lost_ticks = 0;              ///< how long another rank's heartbeats are known to be lost
+  std::uint64_t told_ticks = 0;              ///< since this rank was told to end
+  std::uint64_t ticks_since_stall_told = 0;  ///< of any row
+  bool asked_to_save = false;                ///< this rank was asked to save what it has made
+  std::uint64_t awaited_ticks = 0;           ///< how long others have waited for this rank where it is
+  std::uint32_t asked = 0;                   ///< the number of the last question where everyone is
+  std::uint64_t open_ticks = 0;              ///< how long it has been open
+  std::optional<std::uint32_t> answered;     ///< how often that was answered, as the last look showed it
+};
+
+/// That a rank is gone, or stalls.
+struct Finding {
+  std::string sentence;
+  Error::ExitCode code = Error::ExitCode::stall;
+  Reach reach = Reach::whole_job;
+  std::vector<int> rows;         ///< that it is of; the sentence names the first
+  std::uint64_t turn_ticks = 0;  ///< how long the nodes with lower ranks have to say it first
+};
+
+/// What a rank that was told to end does next.
+enum class LastAct {
+  none,         ///< looks around once more
+  save,         ///< has the program save what it has made
+  say_and_end,  ///< says that the job was interrupted, and ends
+  end,
+};
+
+struct Judgement {
+  WatchState state;
+  /// A row whose host must be asked first whether it answers. Then nothing else here counts: an observation that has
+  /// the answer is to be judged in the same state.
+  std::optional<int> unknown_host = {};
+  std::optional<Finding> failure = {};              ///< ends the job
+  std::optional<Finding> stall = {};                ///< only to be told of, unless its first row has been
+  std::optional<std::string> lost_heartbeats = {};  ///< a warning for the job, once
+  LastAct last_act = LastAct::none;
+  bool takes_stack = false;  ///< this rank is about to stall, and keeps its stack
+  bool asks = false;         ///< passes on to the others that somebody wants to know where everyone is
+  bool answers = false;      ///< prints the table, unless another rank of this node does
+  bool was_paused = false;   ///< the whole job was, since the look before: stopped, or suspended with its machine
+};
+
+/// What is wrong with the lowest row that has a problem; this rank's own row comes last. A rank of this node can be
+///   gone          its process ended without leaving the job. The kernel shows this at once, and whether it killed the
+///                 process for memory. An end by SIGTERM counts only if this rank gets none itself, as it does when the
+///                 whole job is told to end
+///   stopped       its watchdog has not beaten for the stall timeout
+///   late          it runs, but others have waited for it in an agreement for the stall timeout, and it has shown no
+///                 progress (progress_count.hpp) for as long
+///   stuck         it has been in one call to its GPU's driver for the stall timeout. Only the rank itself sees this.
+///                 The driver may wait for the GPU, and the GPU for a rank that has not come to the last collective
+///                 that was enqueued here: then that rank is late
+/// Ranks of other nodes are known by their heartbeats, and by the agreements that they make possible. One of those can
+/// also be
+///   gone          its host refuses heartbeats for it, or it fell silent, after SIGTERM or before this rank got one
+///   out of reach  it is the lowest rank of a node whose ranks are all silent and whose host does not answer
+///   mute          it takes part in agreements, but no heartbeat gets through. It may then work alone without our
+///                 knowing, so it is late only after ten times the stall timeout
+/// If every rank has come to an agreement that does not end, and none is silent, the network is to blame. If heartbeats
+/// get through by TCP alone, or not at all while the job goes on, one rank of the job warns of that, once.
+///
+/// A rank for which others have waited for three quarters of the stall timeout, or whose driver has not returned for as
+/// long, keeps its stack. The sentence that ends the job a little later names the file.
+///
+/// Where everyone is may be asked of all ranks, as mpirun does with a signal, or of one. What is asked within 0.3 s, or
+/// before the answer is known, is one question. The lowest node alive answers it; if it does not, the next.
+///
+/// Of the nodes that see a silence, or a stall that is only observed, the one with the lowest living rank speaks first.
+/// A heartbeat carries one such stall, so the next is told of when that one has travelled.
+Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState state);
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+// What the parts of a judgement share: one look around.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "core/watch/judgement.hpp"
+
+namespace lockstep {
+
+/// One look, together with what is known from earlier ones. It must not outlive what it was made of.
+class WatchView {
+ public:
+  using Seconds = WatchedJob::Seconds;
+  using Peer = WatchState::Peer;
+  using Process = Observation::Process;
+  using Snapshot = PhaseTable::Snapshot;
+
+  // When mpirun is told to end, it tells every rank, one after the other. So a rank ended by SIGTERM is nobody's fault
+  // until the others have heard nothing for this long; mpirun itself takes a second to react to a dead rank.
+  static constexpr Seconds terminate_spread{0.3};
+  // How long a rank that was told to end waits until the silence of a rank on another node means something. mpirun
+  // kills it a second after telling it.
+  static constexpr Seconds last_look{0.8};
+
+  WatchView(const WatchedJob& job, const Observation& seen, WatchState& state);
+
+ protected:
+  const Snapshot& row(int row) const { return seen_.rows[static_cast<std::size_t>(row)].seen; }
+  const Observation::Row& sight(int row) const { return seen_.rows[static_cast<std::size_t>(row)]; }
+  const std::string& name(int row) const { return job_.names[static_cast<std::size_t>(row)]; }
+  Peer& peer(int row) const { return state_.peers[static_cast<std::size_t>(row)]; }
+  int rows() const { return static_cast<int>(seen_.rows.size()); }
+  bool is_elsewhere(int row) const { return !job_.nodes.same_node(row, job_.row); }
+  bool is_told() const { return seen_.since_told.has_value(); }
+  std::uint64_t ticks_in(Seconds time) const { return static_cast<std::uint64_t>(time / job_.tick) + 1; }
+
+  static PhaseTable::Met last_of(const Snapshot& row) { return {row.group, row.met_last()}; }
+
+  /// Whether that rank is known not to have come there yet. It may be one that is not expected there.
+  static bool is_before(const Snapshot& row, const PhaseTable::Met& meeting) {
+    const auto number = row.met_in(meeting.group);
+    return number && *number < meeting.number;
+  }
+
+  /// Whether that rank is expected where this one met last.
+  bool is_member(int row) const {
+    return seen_.members.empty() || std::ranges::find(seen_.members, row) != seen_.members.end();
+  }
+
+  /// Whether that rank has shown no sign of life for so long that it may have stopped.
+  bool is_silent(int row) const { return peer(row).life.unproven_ticks >= stall_ticks_ / 2; }
+
+  /// Whether any rank of the node shows signs of life: the ranks of a node that is out of reach fall silent together.
+  bool shows_life(int node) const;
+
+  /// Whether the node may have a rank that runs: one that shows signs of life, or is mute and works alone.
+  bool runs_on(int node) const;
+
+  /// All nodes notice a silence at about the same time. That of the lowest rank alive reports, and says so.
+  std::uint64_t ticks_until_turn() const;
+
+  const WatchedJob& job_;
+  const Observation& seen_;
+  WatchState& state_;
+  std::uint64_t stall_ticks_;
+  Seconds took_;  ///< since the look before, as far as it counts
+
+ private:
+  bool is_counted(int row) const;
+  bool may_report(int node) const;
+};
+
+/// What this rank has come out of since the last look.
+struct Met {
+  bool any = false;     ///< an agreement or a sum that needed all ranks
+  bool agreed = false;  ///< it was an agreement
+};
+
+/// Looks for a rank that is gone or stalls. Sets `failure`, `stall` and `unknown_host` of the judgement.
+void look_for_failure(const WatchView& view, Met met, Judgement& judgement);
+
+}  // namespace lockstep

@@ -1,0 +1,408 @@
+#include "core/watch/watchdog.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <lockstep/core/base/log.hpp>
+
+#include "core/base/descriptor.hpp"
+#include "core/base/log_settings.hpp"
+#include "core/base/memory_kills.hpp"
+#include "core/base/open_line.hpp"
+#include "core/base/progress_count.hpp"
+#include "core/base/start_thread.hpp"
+#include "core/base/system_error.hpp"
+#include "core/control/job_time.hpp"
+#include "core/device/device_call.hpp"
+#include "core/watch/caught_signals.hpp"
+#include "core/watch/report_claim.hpp"
+#include "core/watch/whereabouts.hpp"
+
+namespace lockstep {
+namespace {
+
+/// Whether a line does not block: whoever reads it may have stopped.
+bool stderr_takes_a_line() {
+  pollfd wait{STDERR_FILENO, POLLOUT, 0};
+  return ::poll(&wait, 1, 0) > 0;
+}
+
+bool has_ended(int process) {
+  pollfd wait{process, POLLIN, 0};
+  return process >= 0 && ::poll(&wait, 1, 0) > 0;
+}
+
+/// Whether SIGTERM has ended the process, which the one that started it has not been told yet.
+bool was_terminated(int process) {
+  std::string status;
+  std::getline(std::ifstream{fmt::format("/proc/{}/stat", process)}, status);
+  const auto last = status.rfind(' ');  // the last field is the exit code, as waitpid has it
+  return last != std::string::npos && std::atoi(status.c_str() + last) == SIGTERM;
+}
+
+WatchedJob describe_job(const PhaseTable& table, std::vector<std::string> names, const WatchdogOptions& options,
+                        const Heartbeats* heartbeats) {
+  const std::vector<int> one_node(static_cast<std::size_t>(table.rows()), 0);
+  return {.names = std::move(names),
+          .nodes = heartbeats ? heartbeats->nodes() : NodeMap{one_node},
+          .row = table.row(),
+          .stall_timeout = options.stall_timeout,
+          .tick = std::min(options.tick, options.stall_timeout / 10),
+          .only_observes = options.on_stall != nullptr,
+          .refusal = options.refusal,
+          .saves_at_end = options.on_interrupted != nullptr,
+          .launcher_waits = options.launcher_waits};
+}
+
+std::vector<PhaseTable::Snapshot> rows_of(const PhaseTable& table) {
+  std::vector<PhaseTable::Snapshot> rows;
+  for (int row = 0; row < table.rows(); ++row) rows.push_back(table.read(row));
+  return rows;
+}
+
+}  // namespace
+
+class Watchdog::Thread {
+ public:
+  Thread(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
+         Heartbeats* heartbeats)
+      : table_{table},
+        job_{describe_job(table, std::move(names), options, heartbeats)},
+        options_{std::move(options)},
+        end_job_{std::move(end_job)},
+        heartbeats_{heartbeats},
+        state_{job_, rows_of(table)},
+        whereabouts_{table, job_, options_.signals},
+        stop_{::eventfd(0, EFD_CLOEXEC)},
+        signals_{options_.signals} {
+    if (heartbeats_) heartbeats_->ask_after(3 * job_.ticks_a_heartbeat());
+    seen_.rows.resize(static_cast<std::size_t>(table_.rows()));
+    waits_ = {{stop_.get(), POLLIN, 0}, {signals_.descriptor(), POLLIN, 0}};
+    for (int row = 0; row < table_.rows(); ++row) {
+      processes_.push_back(open_process(row));
+      waits_.push_back({processes_.back().get(), POLLIN, 0});
+    }
+    JobTime::look(ticked_at_, false);
+    thread_ = start_thread("for the watchdog", [this] { watch(); });
+  }
+
+  ~Thread() {
+    stops_ = true;
+    const std::uint64_t one = 1;
+    (void)!::write(stop_.get(), &one, sizeof one);
+    thread_.join();
+    JobTime::end();
+    // A signal came while the thread was stopping. It ends this process when nobody holds it back any more.
+    if (signals_.has_come()) table_.set_terminated();
+  }
+
+  std::chrono::nanoseconds cpu_time() {
+    clockid_t clock;
+    timespec used = {};
+    if (::pthread_getcpuclockid(thread_.native_handle(), &clock) == 0) ::clock_gettime(clock, &used);
+    return std::chrono::seconds{used.tv_sec} + std::chrono::nanoseconds{used.tv_nsec};
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Seconds = WatchedJob::Seconds;
+
+  /// Readable once the process has ended; -1 for this process, one of another node, or without pidfd.
+  Descriptor open_process(int row) {
+    const auto process = static_cast<pid_t>(table_.read(row).process);
+    if (row == table_.row() || process == 0) return Descriptor{};
+    memory_kills_.watch(process);
+    auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
+    // It existed when it filled its row, so it has ended since.
+    if (descriptor < 0 && errno == ESRCH) descriptor = ::eventfd(1, EFD_CLOEXEC);
+    if (descriptor < 0)
+      log::debug(fmt::format("no pidfd for {}: {}; its end shows by its silence",
+                             job_.names[static_cast<std::size_t>(row)], error_text(errno)));
+    return Descriptor{static_cast<int>(descriptor)};
+  }
+
+  void watch() {
+    while (true) {
+      const Wake wake = wait_for_tick();
+      // The last heartbeat says how this rank left. A datagram may be lost.
+      if (wake == Wake::stop) {
+        for (int copies = 0; copies < 3; ++copies) beat(Heartbeat::now);
+        return;
+      }
+      // Before the next heartbeat: others must not take this rank for one that was told to end.
+      if (options_.on_orphaned && ::getppid() != launcher_) options_.on_orphaned();
+      if (wake == Wake::terminate) {
+        told_at_ = Clock::now();
+        // A process that ends in time ends by itself.
+        if (options_.on_interrupted) signals_.heed();
+      }
+      beat(told_at_ ? Heartbeat::now : Heartbeat::when_due);
+      std::optional<Judgement> judged;
+      std::string line;
+      try {
+        if (const auto limit = cpu_limit_reached(); limit && table_.phase() != Phase::leaving)
+          return end_for_cpu_time(*limit);
+        judged = judge_what_is_seen();
+        if (judged->failure) line = "lockstep: " + judged->failure->sentence;
+      } catch (const std::exception&) {  // no memory for a look: the next may have some
+        if (told_at_) die_of_signal();
+        continue;
+      }
+      state_ = std::move(judged->state);
+      JobTime::look(ticked_at_, judged->was_paused);
+      do_beside(*judged);
+      if (judged->failure) return report(*judged->failure, line);
+      act(judged->last_act);
+    }
+  }
+
+  /// What the job can do without.
+  void do_beside(const Judgement& judged) {
+    try {
+      whereabouts_.act(judged);
+      if (judged.stall) warn_of(*judged.stall);
+      if (judged.lost_heartbeats && table_.claim_warning()) log::warning(*judged.lost_heartbeats);
+    } catch (const std::exception&) {  // no memory for it
+    }
+  }
+
+  Judgement judge_what_is_seen() {
+    look_around();
+    while (true) {
+      Judgement judged = judge_look(job_, seen_, state_);
+      if (!judged.unknown_host) return judged;
+      const int row = *judged.unknown_host;
+      seen_.host_answers[job_.nodes.node_of(row)] = heartbeats_->host_answers(row);
+    }
+  }
+
+  void look_around() {
+    // This rank's row before those that it may wait for.
+    look_at(table_.row());
+    const std::uint64_t group = seen_.rows[static_cast<std::size_t>(table_.row())].seen.group;
+    seen_.members = group == 0 ? std::vector<int>{} : table_.members_of(group);
+    // The group has gone meanwhile.
+    if (group != 0 && seen_.members.empty()) seen_.members = {table_.row()};
+    for (int row = 0; row < table_.rows(); ++row)
+      if (row != table_.row()) look_at(row);
+    seen_.calls = detail::device_calls();
+    seen_.took = took_;
+    if (told_at_) seen_.since_told = Clock::now() - *told_at_;
+    seen_.told_by_parent = signals_.came_from_parent();
+    seen_.reported = table_.reported();
+    seen_.warned = table_.warned();
+    // Only warnings need to know.
+    if (options_.on_stall || heartbeats_) seen_.takes_a_line = stderr_takes_a_line();
+    seen_.host_answers.clear();
+    whereabouts_.look(seen_);
+  }
+
+  void look_at(int row) {
+    using Process = Observation::Process;
+    Observation::Row& sight = seen_.rows[static_cast<std::size_t>(row)];
+    const int process = processes_[static_cast<std::size_t>(row)].get();
+    sight.process = process < 0 ? Process::unknown : has_ended(process) ? Process::ended : Process::running;
+    sight.seen = table_.read(row);
+    if (options_.signals == KeptSignals::Keep::none && sight.process == Process::ended &&
+        (terminated_.contains(row) || was_terminated(static_cast<pid_t>(sight.seen.process)))) {
+      terminated_.insert(row);
+      sight.seen.terminated = true;
+    }
+    sight.stall_told = options_.on_stall && table_.is_observed(row);
+    if (sight.process == Process::ended && sight.seen.phase != Phase::leaving && !sight.seen.terminated)
+      sight.killed = memory_kills_.told_of(static_cast<pid_t>(sight.seen.process));
+    if (!heartbeats_ || job_.nodes.same_node(row, table_.row())) return;
+    sight.refused = heartbeats_->was_refused(row);
+    sight.missed_datagrams = heartbeats_->missed_datagrams(row);
+  }
+
+  /// Once for each place of the job where a rank stalls.
+  void warn_of(const Finding& stall) {
+    bool first = false;
+    for (const int row : stall.rows) first = (table_.observe(row) && row == stall.rows.front()) || first;
+    if (!first) return;
+    table_.show_observed(stall.rows.front());
+    options_.on_stall(stall.sentence);
+  }
+
+  void act(LastAct act) {
+    switch (act) {
+      case LastAct::none: return;
+      case LastAct::save: return options_.on_interrupted();
+      case LastAct::say_and_end:
+        if (claim_report(&table_, {})) say_interrupted();
+        die_of_signal();
+      case LastAct::end: die_of_signal();
+    }
+  }
+
+  /// Prints `shorter` where there is no memory for the line.
+  template <class MakeLine>
+  static void say(const MakeLine& make_line, std::string_view shorter, int code) {
+    try {
+      print_last_line(make_line(), code);
+    } catch (const std::exception&) {
+      print_last_line(shorter, code);
+    }
+  }
+
+  void say_interrupted() const {
+    say([&] { return fmt::format("lockstep: interrupted {}", place_of(table_.read(table_.row()))); },
+        "lockstep: interrupted", 128 + SIGTERM);
+  }
+
+  enum class Wake { tick, stop, terminate };
+
+  Wake wait_for_tick() {
+    for (int row = 0; row < table_.rows(); ++row) {
+      // poll skips negative descriptors. A process that left the job properly would stay readable for ever.
+      const int descriptor = processes_[static_cast<std::size_t>(row)].get();
+      if (descriptor < 0) continue;
+      const auto seen = table_.read(row);
+      const bool left = seen.phase == Phase::leaving || seen.terminated || terminated_.contains(row);
+      waits_[static_cast<std::size_t>(row) + 2].fd = left ? -1 : descriptor;
+    }
+    // Once this rank was told to end, its remaining time passes in ticks.
+    waits_[1].fd = told_at_ ? -1 : signals_.descriptor();
+    const auto tick = std::chrono::duration_cast<std::chrono::milliseconds>(job_.tick);
+    for (pollfd& wait : waits_) wait.revents = 0;
+    ::poll(waits_.data(), waits_.size(), std::max(1, static_cast<int>(tick.count())));
+    // SIGTERM first: on the way out, its message would be lost.
+    if (waits_[1].revents) return Wake::terminate;
+    // There may have been no descriptor for it.
+    return stops_ ? Wake::stop : Wake::tick;
+  }
+
+  enum class Heartbeat { when_due, now };
+
+  void beat(Heartbeat heartbeat) {
+    ++ticks_;
+    took_ = Clock::now() - std::exchange(ticked_at_, Clock::now());
+    table_.set_progress(detail::progress_count());
+    table_.beat();
+    // The other ranks must see it before this one ends: those of other nodes cannot see how it ends.
+    if (told_at_) table_.set_terminated();
+    try {
+      memory_kills_.look();
+      if (!heartbeats_) return;
+      if (heartbeat == Heartbeat::now || ticks_ % job_.ticks_a_heartbeat() == 0) heartbeats_->send(table_);
+      heartbeats_->receive(table_);
+    } catch (const std::exception&) {  // no memory for it: the next tick may have some
+    }
+  }
+
+  void report(const Finding& finding, const std::string& line) {
+    for (std::uint64_t tick = finding.turn_ticks; tick > 0 && !table_.reported(); --tick) pass(job_.tick);
+    const bool elsewhere = finding.code == Error::ExitCode::peer_failed && has_lost_others();
+    const int code = static_cast<int>(finding.code);
+    const bool printing = !elsewhere && claim_report(&table_, code);
+    if (printing) print_last_line(line, code);
+    // The report is printed, or another rank is about to print it: from here on SIGTERM may end this process at once.
+    signals_.let_through();
+    // mpirun also reports a rank that died, and its exit code says more than ours, so it gets time to end the job. A
+    // rank that did not print waits until the line is out; to another node's mpirun it travels through a daemon. If not
+    // everyone can be told, each ends what it can, in its own time.
+    const bool for_mpirun = finding.code == Error::ExitCode::peer_failed || !printing;
+    const Seconds on_its_way{heartbeats_ ? 0.2 : 0.0};
+    pass(for_mpirun && finding.reach == Reach::whole_job ? Seconds{3} : on_its_way);
+    end_job_(static_cast<Error::ExitCode>(table_.code_of_report(code)), finding.reach);
+    if (told_at_) die_of_signal();
+  }
+
+  /// Each rank has a limit of its own, and soon after it the kernel kills the process.
+  void end_for_cpu_time(std::string_view reached) {
+    constexpr int code = static_cast<int>(Error::ExitCode::peer_failed);
+    if (claim_report(&table_, code))
+      say_cpu_time(reached);
+    else
+      pass(Seconds{1});  // the printing rank ends the job, including this one
+    signals_.let_through();
+    end_job_(static_cast<Error::ExitCode>(table_.code_of_report(code)), Reach::whole_job);
+  }
+
+  void say_cpu_time(std::string_view reached) const {
+    const bool single = table_.rows() == 1;
+    const auto line = [&] {
+      return fmt::format("lockstep: {}: {} {}; it {}",
+                         single ? "error" : job_.names[static_cast<std::size_t>(table_.row())] + " failed",
+                         single ? "this process" : "it", reached, describe(table_.read(table_.row())));
+    };
+    say(line, "lockstep: error: a process has used up its CPU time (SIGXCPU)",
+        static_cast<int>(Error::ExitCode::peer_failed));
+  }
+
+  bool has_lost_others() const {
+    try {
+      return options_.has_lost_others && options_.has_lost_others();
+    } catch (const std::exception&) {  // no memory to look at them
+      return false;
+    }
+  }
+
+  /// Lets time pass while this rank still shows signs of life.
+  void pass(Seconds time) {
+    for (std::uint64_t tick = 0; static_cast<double>(tick) * job_.tick < time; ++tick) {
+      beat(Heartbeat::now);
+      std::this_thread::sleep_for(job_.tick);
+    }
+  }
+
+  [[noreturn]] void die_of_signal() {
+    table_.set_terminated();
+    // Other nodes must hear that a line was said before they miss this rank: each rank there hears it from one here.
+    beat(Heartbeat::now);
+    signals_.die();
+  }
+
+  PhaseTable& table_;
+  WatchedJob job_;
+  WatchdogOptions options_;
+  EndJob end_job_;
+  Heartbeats* heartbeats_;
+  MemoryKills memory_kills_;
+  pid_t launcher_ = ::getppid();
+  std::uint64_t ticks_ = 0;
+  std::optional<Clock::time_point> told_at_;  ///< to end, by SIGTERM or SIGINT
+  Clock::time_point ticked_at_ = Clock::now();
+  Seconds took_{0};
+  WatchState state_;
+  Whereabouts whereabouts_;
+  Observation seen_;
+  std::vector<Descriptor> processes_;  ///< by row
+  std::set<int> terminated_;           ///< rows whose process SIGTERM has ended, if nobody keeps it
+  std::vector<pollfd> waits_;          ///< for the stop of this thread, SIGTERM, and each row's process
+  Descriptor stop_;
+  std::atomic<bool> stops_ = false;
+  KeptSignals signals_;
+  std::thread thread_;
+};
+
+Watchdog::Watchdog(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
+                   Heartbeats* heartbeats)
+    : thread_{std::make_unique<Thread>(table, std::move(names), options, std::move(end_job), heartbeats)} {}
+
+Watchdog::~Watchdog() = default;
+
+std::chrono::nanoseconds Watchdog::cpu_time() const {
+  return thread_->cpu_time();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,215 @@
+// Heartbeats between nodes, on one: what is sent, what is ignored, and what a watchdog makes of it.
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <unistd.h>
+
+#include "unit/watch_heartbeats_support.hpp"
+
+using namespace lockstep;
+using lockstep::test::Addresses;
+using lockstep::test::CapturedStderr;
+using lockstep::test::ChildProcess;
+using lockstep::test::eventually;
+using lockstep::test::merge_tag;
+using lockstep::test::Ranks;
+using lockstep::test::WatchedRank;
+
+TEST_CASE("ranks of a node share the work of hearing the others") {
+  const std::vector<int> lowest{0, 0, 2, 0, 2, 5};
+  const NodeMap nodes{lowest};
+  CHECK(nodes.ranks() == 6);
+  CHECK(nodes.nodes() == 3);
+  CHECK(nodes.ranks_on(0) == std::vector<int>{0, 1, 3});
+  CHECK(nodes.ranks_on(1) == std::vector<int>{2, 4});
+  CHECK(nodes.ranks_on(2) == std::vector<int>{5});
+  CHECK(nodes.node_of(4) == 1);
+  CHECK(nodes.same_node(0, 3));
+  CHECK_FALSE(nodes.same_node(0, 2));
+  CHECK(nodes.carrier(0, 1) == 2);
+  CHECK(nodes.carrier(1, 1) == 4);
+  CHECK(nodes.carrier(3, 1) == 2);
+  CHECK(nodes.carrier(4, 0) == 1);
+  CHECK(nodes.carrier(3, 2) == 5);
+}
+
+TEST_CASE("a heartbeat carries what its rank is doing, to one rank of each other node") {
+  Ranks ranks{{0, 0, 2, 2}};
+  ranks.table(3).enter_meeting(17, merge_tag());
+  ranks.table(3).set_stack_kept(ranks.table(3).read(3).meetings);
+  ranks.table(3).set_memory({.resident = 5ull << 32, .peak = 6ull << 32});
+  ranks.table(3).set_progress(7ull << 32);
+  ranks.table(3).ask();
+  REQUIRE(ranks.hears(1, 3));
+  const auto seen = ranks.table(1).read(3);
+  CHECK(seen.phase == Phase::meeting);
+  CHECK(seen.meeting == 17);
+  CHECK(seen.process == 0);
+  CHECK(seen.number == ::getpid());
+  CHECK(seen.memory == MemoryUse{.resident = 5ull << 32, .peak = 6ull << 32});
+  CHECK(seen.progress == 7ull << 32);
+  CHECK(seen.has_stack());
+  CHECK(ranks.table(1).questions().is_open());
+  CHECK_FALSE(seen.terminated);
+  CHECK(describe(seen) == "was before the first step, waiting at merge_call #5 (trainer.cpp:120)");
+  CHECK(ranks.beats(1).heard_all(ranks.table(1)));
+  CHECK_FALSE(ranks.beats(0).heard_all(ranks.table(0)));
+  CHECK(ranks.table(0).read(3).phase == Phase::absent);
+
+  ranks.table(3).set_terminated();
+  ranks.table(3).enter(Phase::leaving);
+  REQUIRE(ranks.hears(1, 3));
+  CHECK(ranks.table(1).read(3).terminated);
+  CHECK(ranks.table(1).read(3).phase == Phase::leaving);
+}
+
+TEST_CASE("that a failure was reported on one node is known on the others") {
+  Ranks ranks{{0, 1}};
+  REQUIRE(ranks.hears(0, 1));
+  CHECK_FALSE(ranks.table(0).reported());
+  CHECK(ranks.table(1).claim_report());
+  REQUIRE(ranks.hears(0, 1));
+  CHECK(ranks.table(0).reported());
+  CHECK_FALSE(ranks.table(0).claim_report());
+}
+
+TEST_CASE("a stall that was told of on one node is known on the others, for as long as the rank stays there") {
+  Ranks ranks{{0, 1, 2}};
+  REQUIRE(ranks.hears(0, 2));
+  REQUIRE(ranks.table(1).observe(2));
+  ranks.table(1).show_observed(2);
+  REQUIRE(ranks.hears(0, 1));
+  CHECK(ranks.table(0).is_observed(2));
+  CHECK_FALSE(ranks.table(0).is_observed(1));
+  ranks.table(2).enter_meeting(1, merge_tag());
+  REQUIRE(ranks.hears(0, 2));
+  CHECK_FALSE(ranks.table(0).is_observed(2));
+}
+
+TEST_CASE("the host of a rank whose process ended says so, if the rank was heard before") {
+  Ranks ranks{{0, 1, 2}};
+  REQUIRE(ranks.hears(0, 1));
+  ranks.heartbeats[1].reset();
+  ranks.heartbeats[2].reset();
+  CHECK_FALSE(ranks.beats(0).was_refused(1));
+  WatchedRank watched{ranks, 30};
+  REQUIRE(eventually([&] { return watched.ends() > 0; }));
+  CHECK(watched.code() == Error::ExitCode::peer_failed);
+  CHECK(ranks.beats(0).was_refused(1));
+  CHECK_FALSE(ranks.beats(0).was_refused(2));
+  CHECK(watched.line() == "lockstep: replica 1 is gone: its process ended; it was before the first step, computing\n");
+}
+
+TEST_CASE("a rank that is heard after its host refused a connection has not ended: a firewall may refuse") {
+  std::uint16_t closed = 0;
+  {
+    const Heartbeats gone;
+    closed = gone.address().stream_port;
+  }
+  Ranks ranks{{0, 1}, [&](int rank, Addresses& told) {
+                if (rank == 0) told[1].stream_port = closed;
+              }};
+  REQUIRE(ranks.hears(0, 1));
+  REQUIRE(eventually([&] {
+    ranks.beats(0).receive(ranks.table(0));
+    return ranks.beats(0).was_refused(1);
+  }));
+  REQUIRE(ranks.hears(0, 1));
+  CHECK_FALSE(ranks.beats(0).was_refused(1));
+}
+
+TEST_CASE("a node of which no rank beats cannot be reached, and is named by its lowest rank") {
+  Ranks ranks{{0, 1, 1}};
+  REQUIRE(ranks.hears(0, 1));
+  REQUIRE(ranks.hears(0, 2));
+  WatchedRank watched{ranks, 0.6};
+  REQUIRE(eventually([&] { return watched.ends() > 0; }));
+  CHECK(watched.code() == Error::ExitCode::stall);
+  CHECK(watched.reach() == Reach::chiefs_side);
+  CHECK(watched.line() ==
+        "lockstep: replica 1 cannot be reached: no sign of life from any rank of its host for 0.6 s; it was before "
+        "the first step, computing\n");
+}
+
+TEST_CASE("a rank whose node has higher ranks than another's speaks of a silence half a second later") {
+  Ranks ranks{{0, 1, 1}};
+  REQUIRE(ranks.hears(1, 0));
+  ranks.table(1).write(2, {.phase = Phase::computing});  // a neighbour that never beats
+  const auto from = ranks.table(1).read(1).heartbeat;
+  WatchedRank watched{ranks, 1, 1};
+  REQUIRE(eventually([&] {
+    ranks.beat(0);
+    return watched.ends() > 0;
+  }));
+  CHECK_THAT(watched.line(), Catch::StartsWith("lockstep: replica 2 has stopped"));
+  // In ticks of 0.05 s: the stall timeout, the other node's turn, and less for mpirun to hear of it.
+  CHECK(ranks.table(1).read(1).heartbeat >= from + 21 + 11);
+}
+
+TEST_CASE("a survivor on another node says who fell silent before it was told to end") {
+  CapturedStderr captured;
+  ChildProcess survivor{[]() -> int {
+    Ranks ranks{{0, 1, 1}};
+    if (!ranks.hears(0, 1) || !ranks.hears(0, 2)) return 97;
+    const Watchdog watchdog{ranks.table(0),
+                            {"a", "b", "c"},
+                            {},
+                            [](Error::ExitCode code, Reach) { ::_exit(static_cast<int>(code)); },
+                            &ranks.beats(0)};
+    ::raise(SIGTERM);
+    return eventually([&] {
+      ranks.beat(1);
+      return false;
+    });
+  }};
+  CHECK(survivor.wait() == static_cast<int>(Error::ExitCode::peer_failed));
+  CHECK_THAT(captured.text(), Catch::StartsWith("lockstep: c is gone: no sign of life before the job was told to end"));
+}
+
+TEST_CASE("where everyone was told to end, on another node too, nobody is named") {
+  CapturedStderr captured;
+  ChildProcess survivor{[]() -> int {
+    Ranks ranks{{0, 1}};
+    if (!ranks.hears(0, 1)) return 97;
+    const Watchdog watchdog{
+        ranks.table(0), {"a", "b"}, {}, [](Error::ExitCode, Reach) { ::_exit(98); }, &ranks.beats(0)};
+    ::raise(SIGTERM);
+    ranks.table(1).set_terminated();
+    return eventually([&] {
+      ranks.beat(1);
+      return false;
+    });
+  }};
+  CHECK(survivor.wait() == -SIGTERM);
+  CHECK(captured.text() == "lockstep: interrupted before the first step, computing\n");
+}
+
+TEST_CASE(
+    "where mpirun told one node to end and the others live on, it was interrupted; anybody else's signal is not") {
+  const bool by_parent = GENERATE(true, false);
+  CAPTURE(by_parent);
+  CapturedStderr captured;
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  ChildProcess told{[&]() -> int {
+    Ranks ranks{{0, 0, 2}};
+    if (!ranks.hears(0, 2)) return 97;
+    ranks.table(0).write(1, {.phase = Phase::computing, .terminated = true});
+    const Watchdog watchdog{
+        ranks.table(0), {"a", "b", "c"}, {}, [](Error::ExitCode, Reach) { ::_exit(98); }, &ranks.beats(0)};
+    if (::write(ready[1], "", 1) != 1) return 96;
+    if (!by_parent) ::raise(SIGTERM);
+    return eventually([&] {
+      ranks.beat(2);
+      return false;
+    });
+  }};
+  char byte;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  if (by_parent) told.signal(SIGTERM);
+  CHECK(told.wait() == -SIGTERM);
+  CHECK(captured.text() == (by_parent ? "lockstep: interrupted before the first step, computing\n" : ""));
+  for (const int end : ready) ::close(end);
+}
