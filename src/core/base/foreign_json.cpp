@@ -4,17 +4,22 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-
-#include <lockstep/core/base/error.hpp>
+#include <fmt/ranges.h>
 
 #include "core/base/excerpt.hpp"
 
 namespace lockstep {
 namespace {
+
+/// On one line, in ASCII.
+std::string text_of(const OrderedJson& value) {
+  return value.dump(-1, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace);
+}
 
 /// Follows the parser through the text. The library's own builder looks for each key among those before it, so an
 /// object would take the square of its size.
@@ -59,8 +64,11 @@ class JsonBuilder {
     return close();
   }
   bool end_array() { return close(); }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) {
-    throw Error{fmt::format("is no JSON from byte {} on", position)};
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) {
+    constexpr int number_overflow = 406;  // 1e999 is well formed, but not a number
+    throw JsonFault{fmt::format("is no JSON from byte {} on", position),
+                    error.id == number_overflow ? JsonFault::Kind::too_large_number : JsonFault::Kind::malformed,
+                    position, path()};
   }
 
  private:
@@ -81,7 +89,8 @@ class JsonBuilder {
   }
   OrderedJson& open(OrderedJson container) {
     if (std::ssize(open_) == limits_.levels)
-      throw Error{fmt::format("is nested more than {} levels deep", limits_.levels)};
+      throw JsonFault{fmt::format("is nested more than {} levels deep", limits_.levels), JsonFault::Kind::too_deep, 0,
+                      path()};
     return *open_.emplace_back(&place(std::move(container)));
   }
   bool close() {
@@ -97,10 +106,26 @@ class JsonBuilder {
     object().clear();
   }
 
-  static void require_distinct(std::vector<std::string_view> keys) {
+  void require_distinct(std::vector<std::string_view> keys) const {
     std::ranges::sort(keys);
     if (const auto twice = std::ranges::adjacent_find(keys); twice != keys.end())
-      throw Error{fmt::format("has the key {} twice in one object", shown(*twice))};
+      throw JsonFault{fmt::format("has the key {} twice in one object", shown(*twice)), JsonFault::Kind::repeated_key,
+                      0, path(*twice)};
+  }
+
+  /// Of the key that the parser is at, or of another one in the same object.
+  std::string path(std::optional<std::string_view> last = {}) const {
+    std::vector<std::string> keys;
+    for (const OrderedJson* const each : open_) {
+      if (!each->is_object()) continue;
+      const auto& members = each->get_ref<const OrderedJson::object_t&>();
+      const bool is_last = each == open_.back();
+      if (members.empty() && !(is_last && last)) continue;
+      // Keys appear in messages: escaped as in JSON, without the quotes.
+      const std::string quoted = text_of(OrderedJson(is_last && last ? std::string{*last} : members.back().first));
+      keys.push_back(quoted.substr(1, quoted.size() - 2));
+    }
+    return fmt::format("{}", fmt::join(keys, "."));
   }
 
   JsonLimits limits_;
@@ -138,7 +163,7 @@ void parse_foreign_members(std::string_view text, const JsonMember& member, cons
 }
 
 std::string shown(const OrderedJson& value) {
-  return excerpt(value.dump(-1, ' ', /*ensure_ascii=*/true, OrderedJson::error_handler_t::replace));
+  return excerpt(text_of(value));
 }
 
 }  // namespace lockstep

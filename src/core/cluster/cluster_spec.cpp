@@ -19,7 +19,6 @@ namespace {
 
 using spec_json::error_at;
 using spec_json::Json;
-using spec_json::shown;
 
 using Addresses = std::vector<std::string>;
 
@@ -197,10 +196,10 @@ const std::string& ClusterSpec::address(const Task& task) const {
 }
 
 std::string ClusterSpec::canonical() const {
-  Json cluster = Json::object();
+  nlohmann::json cluster = nlohmann::json::object();  // which sorts its keys
   for (const auto& [type, addresses] : jobs_)
     if (!addresses.empty()) cluster[type] = addresses;
-  return Json{{"cluster", std::move(cluster)}, {"replicas_per_task", replicas_per_task_}}.dump();
+  return nlohmann::json{{"cluster", std::move(cluster)}, {"replicas_per_task", replicas_per_task_}}.dump();
 }
 
 }  // namespace lockstep

@@ -9,15 +9,15 @@
 #include <lockstep/core/base/error.hpp>
 
 #include "core/base/excerpt.hpp"
+#include "core/base/foreign_json.hpp"
 #include "core/cluster/counted.hpp"
-#include "core/cluster/spec_json.hpp"
 
 namespace lockstep {
 
 DeviceRequest parse_device_request(std::string_view text, std::string_view source) {
   for (const DeviceRequest request : {DeviceRequest{}, DeviceRequest{DeviceKind::cpu}, DeviceRequest{DeviceKind::cuda}})
     if (text == name_of(request)) return request;
-  throw ConfigError{fmt::format("{}: expected auto, cpu or cuda, got {}", source, spec_json::shown(text))};
+  throw ConfigError{fmt::format("{}: expected auto, cpu or cuda, got {}", source, shown(text))};
 }
 
 std::string_view name_of(const DeviceRequest& request) {

@@ -9,9 +9,9 @@
 
 #include "core/base/decimal.hpp"
 #include "core/base/excerpt.hpp"
+#include "core/base/foreign_json.hpp"
 #include "core/base/lower_case.hpp"
 #include "core/cluster/counted.hpp"
-#include "core/cluster/spec_json.hpp"
 
 namespace lockstep {
 namespace {
@@ -27,7 +27,7 @@ class NameParser {
   NameParser(std::string_view entry, std::string_view source) : entry_{entry}, source_{source} {}
 
   [[noreturn]] void fail(std::string_view why) const {
-    throw ConfigError{fmt::format("{}: {}: {}", source_, spec_json::shown(entry_), why)};
+    throw ConfigError{fmt::format("{}: {}: {}", source_, shown(entry_), why)};
   }
 
   Name parse() const {
@@ -110,7 +110,7 @@ DeviceList DeviceList::parse(std::string_view text, std::string_view source) {
     const std::string_view entry = text.substr(first, comma - first);
     const NameParser parser{entry, source};
     if (entry.empty())
-      throw ConfigError{fmt::format("{}: {}: expected devices, separated by commas", source, spec_json::shown(text))};
+      throw ConfigError{fmt::format("{}: {}: expected devices, separated by commas", source, shown(text))};
     const Name name = parser.parse();
     Listed listed;
     if (const bool local = name.job.empty() || name.job == "localhost"; !local) {

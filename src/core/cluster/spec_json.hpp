@@ -1,23 +1,20 @@
-// JSON that a user wrote. Every fault in it becomes one line that says where it is.
+// A cluster spec as JSON. Every fault in it becomes one line that says where it is.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
 #include <lockstep/core/base/error.hpp>
+
+#include "core/base/foreign_json.hpp"
 
 namespace lockstep::spec_json {
 
-using Json = nlohmann::json;
+using Json = OrderedJson;
 
 /// The JSON object in `text`. ConfigError if the text is empty, ends too early, is malformed (giving line and column),
 /// is not an object, or contains an object with a repeated key (the library would silently keep the last).
 Json parse_object(std::string_view text, std::string_view source);
-
-/// `value` as JSON on one line and in ASCII, as `excerpt` has it.
-std::string shown(const Json& value);
 
 /// "SOURCE: key "KEY": WHAT", with `excerpt` of the key.
 ConfigError error_at(std::string_view source, std::string_view key, std::string_view what);

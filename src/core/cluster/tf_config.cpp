@@ -15,7 +15,6 @@ namespace {
 
 using spec_json::error_at;
 using spec_json::Json;
-using spec_json::shown;
 
 std::string read_type(const Json& task, std::string_view source) {
   const auto type = task.find("type");
