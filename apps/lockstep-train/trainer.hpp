@@ -110,7 +110,7 @@ class Trainer {
 
   /// Keeps other jobs out of the folder of the run and that of checkpoints, before anything is read there.
   /// CheckpointError if this number of ranks cannot go on from the checkpoint that `options_` name.
-  void hold_folders();
+  void lock_folders();
   FitOptions fit_options() const;
   /// What compresses gradients, and between which shards (compression_text). Empty if nothing does.
   std::string compression() const;

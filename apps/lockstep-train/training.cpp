@@ -15,7 +15,7 @@
 #include "apps/lockstep-train/reports/run_facts.hpp"
 #include "apps/lockstep-train/saved/checkpoint_observer.hpp"
 #include "apps/lockstep-train/saved/exported_weights.hpp"
-#include "apps/lockstep-train/saved/held_checkpoints.hpp"
+#include "apps/lockstep-train/saved/locked_checkpoints.hpp"
 #include "apps/lockstep-train/saved/training_difference.hpp"
 #include "apps/lockstep-train/saved/training_facts.hpp"
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
@@ -98,7 +98,7 @@ std::optional<std::int64_t> ledger_interval(const TrainingOptions& options) {
 
 }  // namespace
 
-void Trainer::hold_folders() {
+void Trainer::lock_folders() {
   const bool writes = !options_.checkpoints.empty(), resumes = options_.resume.from != Resume::From::none;
   if (!writes && !resumes && options_.run_folder.empty()) return;
   set_up([&] {
@@ -106,9 +106,9 @@ void Trainer::hold_folders() {
     const auto alone = inside(strategy_).group().meeting().working_alone();  // another job may be ending
     if (!options_.run_folder.empty())
       run_folder_ =
-          hold_run_folder(options_.run_folder, names_of_record(), resumes ? RunStart::may_resume : RunStart::anew);
+          lock_run_folder(options_.run_folder, names_of_record(), resumes ? RunStart::may_resume : RunStart::anew);
     if (options_.trace) require_own_trace(RunLayout{options_.run_folder}.trace(), names_of_record().folder);
-    if (writes) use_ = hold_folder_of_checkpoints(options_);
+    if (writes) use_ = lock_folder_of_checkpoints(options_);
     if (resumes) require_ranks_that_can_resume(options_, ranks());
   });
 }
@@ -210,7 +210,7 @@ RunRecord::Options Trainer::record_options(Observer& reports) const {
 }
 
 TrainingResult Trainer::train() && {
-  hold_folders();
+  lock_folders();
   request_.index_folder = index_folder(options_.checkpoints);
   complete_options(CheckpointManager::Parts::all);
   std::optional<InjectedFault> fault;

@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/feed/distributed_input.hpp>
 #include <lockstep/tf/feed/multi_step.hpp>
 
 #include "core/base/floating_point_modes.hpp"

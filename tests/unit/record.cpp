@@ -157,7 +157,7 @@ TEST_CASE("a folder that cannot be written, or that another process uses, is ref
   CHECK(refusal(file) == "run folder " + file.string() + ": is a regular file; expected a folder that can be written");
   const std::filesystem::path used = temporary.path() / "used";
   const ChildProcess other{[&] {
-    const auto use = hold_run_folder(used, {}, RunStart::anew);
+    const auto use = lock_run_folder(used, {}, RunStart::anew);
     return ::pause();
   }};
   REQUIRE(lockstep::test::eventually([&] { return std::filesystem::exists(used / ".lock"); }));

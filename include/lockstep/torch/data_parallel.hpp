@@ -69,6 +69,10 @@ namespace libtorch {
 /// the module or a parameter of another DataParallel, is an InvalidArgument that names it, unless Loss::ignoring does.
 /// What a pass inside reads stays unseen. A graph that is older than a step of the optimizer throws, in torch's words.
 ///
+/// On GPUs, torch computes on the calling thread's current stream, as always. The methods here start after the work
+/// that torch has enqueued, and the work that torch enqueues next starts after theirs. So do `attest`, `rebroadcast`,
+/// checkpoints and files of weights; after `Variable::assign`, call `strategy.stream().synchronize()`.
+///
 /// Not thread-safe. Must not outlive the strategy; the module may, as a plain one.
 class LOCKSTEP_API ReplicatedModule {
  public:
@@ -103,11 +107,8 @@ class LOCKSTEP_API ReplicatedModule {
   /// Embedding or EmbeddingBag with a `max_norm`, by which a forward pass changes the weights of one rank,
   /// and for `audit_every` below 1. MismatchError for modules that differ in names, shapes or types.
   ///
-  /// The module moves to the strategy's device, `device()`; its inputs must be there. Torch computes on the calling
-  /// thread's current stream, as always. The methods here start after the work that torch has enqueued, and the work
-  /// that torch enqueues next starts after theirs. So do `attest`, `rebroadcast`, checkpoints and files of weights;
-  /// after `Variable::assign`, call `strategy.stream().synchronize()`. InvalidArgument on a GPU if LibTorch was built
-  /// without CUDA.
+  /// The module moves to the strategy's device, `device()`; its inputs must be there. InvalidArgument on a GPU if
+  /// LibTorch was built without CUDA.
   ReplicatedModule(Strategy& strategy, std::shared_ptr<::torch::nn::Module> module, const Options& options, Here here);
   ReplicatedModule(ReplicatedModule&&) noexcept;
   ~ReplicatedModule();
@@ -153,7 +154,7 @@ class LOCKSTEP_API ReplicatedModule {
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
   /// batch is cut into `shards`; each rank computes equally many, side by side (Range::of_rank). `compute(shard)` makes
   /// the forward pass of one and returns its loss; the backward pass follows. Gradients, losses and buffers are added
-  /// up in one binary tree over all shards.
+  /// up in one binary tree over all shards. Otherwise as `backward`.
   ///
   /// Each shard begins with the same buffers: those that the last step has left, or what every rank has made of them
   /// since then. MismatchError, which names them, if a rank has others, as after a forward pass in training of one rank

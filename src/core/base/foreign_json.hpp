@@ -31,8 +31,10 @@ struct JsonFault : Error {
       : Error{what}, kind{what_kind}, position{where}, path{std::move(its_path)} {}
 
   Kind kind;
-  std::size_t position;  ///< the number of bytes up to where it shows; one more than there are at the end of the text
-  std::string path;      ///< of the key where it shows, in JSON's words: "cluster.worker"; empty outside of objects
+  /// Of `malformed` and `too_large_number`: the number of bytes up to there, one more than there are at the end of the
+  /// text.
+  std::size_t position;
+  std::string path;  ///< of the key where it shows, in JSON's words: "cluster.worker"; empty outside of objects
 };
 
 /// The value in `text`, in time that grows with the text and not faster. JsonFault for a text that is not JSON, is

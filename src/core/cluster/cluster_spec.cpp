@@ -65,7 +65,7 @@ std::optional<int> index_from(std::string_view text) {
 }
 
 Addresses read_sparse_job(const Json& job, const std::string& type, std::string_view source) {
-  // The object orders its keys as text, where 10 comes before 2.
+  // The object has its keys in the order of the text.
   std::map<int, const Json*> by_index;
   for (const auto& [key, entry] : job.items()) {
     const std::optional<int> index = index_from(key);

@@ -1,7 +1,6 @@
 // A cluster spec as JSON. Every fault in it becomes one line that says where it is.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include <lockstep/core/base/error.hpp>

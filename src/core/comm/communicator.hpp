@@ -104,7 +104,7 @@ class LOCKSTEP_PARTS_API Communicator {
   /// The stream that orders the collectives. They move memory of its device.
   virtual Stream& stream() = 0;
 
-  /// Uninitialised memory that this backend moves best. Otherwise as Stream::allocate.
+  /// Uninitialised memory that this backend moves best. Otherwise as inside(stream).allocate.
   virtual Buffer allocate(std::size_t bytes) = 0;
 
   /// LOCAL. How the ranks of this group, all of one node, reach each other's tensors in host memory; null on all of

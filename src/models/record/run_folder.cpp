@@ -39,7 +39,7 @@ void require_own_files(const RunLayout& layout, const RunRecord::Names& names) {
 
 }  // namespace
 
-std::shared_ptr<ExclusiveUse> hold_run_folder(const std::filesystem::path& folder, const RunRecord::Names& names,
+std::shared_ptr<ExclusiveUse> lock_run_folder(const std::filesystem::path& folder, const RunRecord::Names& names,
                                               RunStart start) {
   const std::string name = fmt::format("{} {}", names.folder, folder.string());
   require_writable_folder(folder, name);

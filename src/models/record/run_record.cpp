@@ -36,7 +36,7 @@ class RunRecord::Files {
     step_ = before;
     Earlier earlier;
     if (!options.folder.empty()) {
-      use_ = hold_run_folder(options.folder, names_, options.resume_after ? RunStart::may_resume : RunStart::anew);
+      use_ = lock_run_folder(options.folder, names_, options.resume_after ? RunStart::may_resume : RunStart::anew);
       if (options.trace) require_own_trace(layout_.trace(), names_.folder);
       earlier = read_earlier(before);
     }

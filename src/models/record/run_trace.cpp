@@ -96,6 +96,14 @@ bool are_on_several_hosts(const OrderedJson& ranks) {
   return std::ranges::any_of(ranks, [&](const OrderedJson& each) { return each.at("host") != ranks[0].at("host"); });
 }
 
+/// For rings of ranks that live: what one of them has not come out of yet is over a moment later. A program's own spans
+/// may be around the call that writes.
+void keep_whole_spans_of_last_steps(trace::ReadRing& ring) {
+  std::erase_if(ring.spans,
+                [](const trace::ReadSpan& span) { return !span.length && span.kind != trace::Kind::program; });
+  keep_last_steps(ring);
+}
+
 }  // namespace
 
 RunTrace::RunTrace(Strategy& strategy, std::filesystem::path folder, const OrderedJson& ranks, const Here& here)
@@ -109,16 +117,6 @@ RunTrace::RunTrace(Strategy& strategy, std::filesystem::path folder, const Order
   const ClockOffset clock = find_clock_offset(inside(strategy).group().meeting().channel());
   ring_->set_clock(clock.offset, clock.error);
 }
-
-namespace {
-
-/// For rings of ranks that live: what one of them has not come out of yet is over a moment later.
-void keep_whole_spans_of_last_steps(trace::ReadRing& ring) {
-  std::erase_if(ring.spans, [](const trace::ReadSpan& span) { return !span.length; });
-  keep_last_steps(ring);
-}
-
-}  // namespace
 
 void RunTrace::write_pictures() const {
   const auto alone = inside(strategy_).group().meeting().working_alone();

@@ -31,7 +31,7 @@ auto HostCopies::copy_to_host(const TensorView& values, Tensor* tensor, Use use)
     throw ContextError{
         fmt::format("a request with {} on a GPU, in the capture of a step: expected it outside", describe(values))};
   PinnedPool::Pinned memory = pinned_->take(values.bytes());
-  const Tensor on_host = tensor_in(memory, {memory->data(), values.shape(), values.dtype()});
+  Tensor on_host = tensor_in(memory, {memory->data(), values.shape(), values.dtype()});
   Copy& made = copies_.emplace_back(Copy{values, tensor, std::move(memory), std::move(on_host), use});
   if (use == Use::sends || use == Use::both) {
     copy(values, made.on_host.view(), compute_);

@@ -208,7 +208,7 @@ std::vector<std::string> StrategyExtended::non_slot_devices(const detail::Variab
   if (variables.size() == 0)
     throw InvalidArgument{"non_slot_devices: the default strategy takes the place of a variable; got none"};
   const Variable& first = *std::ranges::min_element(variables, {}, &Variable::name);
-  return {detail::strategy_of(first).group().device_name()};
+  return {inside(detail::strategy_of(first)).group().device_name()};
 }
 
 bool StrategyExtended::should_checkpoint() const {

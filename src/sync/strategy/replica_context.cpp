@@ -102,7 +102,7 @@ Strategy& ReplicaContext::strategy() const {
 
 int ReplicaContext::replica_id_in_sync_group(Here here) const {
   detail::require_current(*this, {"replica_id_in_sync_group", here});
-  return strategy().core_->group.rank();
+  return strategy().rank();
 }
 
 std::vector<std::string> ReplicaContext::devices(Here here) const {

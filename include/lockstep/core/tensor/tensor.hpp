@@ -123,7 +123,7 @@ class LOCKSTEP_API Tensor {
   /// As `zeros`, but uninitialised: for tensors that are written before they are read.
   static Tensor uninitialised(DType dtype, Shape shape, Stream& stream = Stream::host());
 
-  /// Zeros on the host, in memory that `stream` copies to and from best (Stream::allocate_pinned).
+  /// Zeros on the host, in memory that `stream` copies to and from best.
   static Tensor pinned(DType dtype, Shape shape, Stream& stream);
 
   /// A copy of `view` in memory of the stream's device, for work enqueued there from here on. As `copy`.

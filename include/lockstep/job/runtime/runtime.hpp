@@ -78,7 +78,7 @@ struct RuntimeOptions {
 };
 
 /// A process's part of the job. Starts MPI, reads the cluster spec, binds the device and makes the strategy; ends them
-/// in reverse. A process has one job, which a second runtime shares, and ends with the last of its runtimes. With
+/// in reverse. A process has one job, which a second runtime shares; the job ends with the last of its runtimes. With
 /// RuntimeOptions::communicator, a runtime is a guest in a program that owns MPI.
 ///
 /// While it lives, an uncaught exception ends the whole job with one line on stderr and the exit code of its type. A

@@ -32,8 +32,9 @@ class RunTrace;
 /// `trace` is set a folder of that name. docs/reference.md lists their fields.
 ///
 /// A line is in its file when the call returns, so a killed run loses none; the last line of a killed one may be cut
-/// off. Only the chief writes, except that any rank may write where.txt, its own stack, and to the timeline the failure
-/// that it says on stderr.
+/// off. Only the chief writes, except that each rank writes its own trace, and any rank may write where.txt, its own
+/// stack, and to the timeline the failure that it says on stderr, if it sees the folder. If somebody removes or renames
+/// a file during the run, a warning says so at its next line, and `finish` and `stop` throw.
 ///
 /// The chief holds the folder until `finish`, or until the record is destroyed.
 ///
@@ -94,8 +95,7 @@ class LOCKSTEP_API RunRecord final : public Observer {
     std::int64_t epoch = 0;
   };
 
-  /// Never replaces a file that no run has written: it refuses a folder that holds one under such a name. If somebody
-  /// removes or renames a file during the run, a warning says so at its next line, and `finish` and `stop` throw.
+  /// Never replaces a file that no run has written: it refuses a folder that holds one under such a name.
   ///
   /// COLL, blocking, in cross-replica context or the default one. ConfigError on the chief, in one line that begins
   /// with a name of `names`, if the folder cannot be written, if another process uses it, if it holds a run and
@@ -120,7 +120,7 @@ class LOCKSTEP_API RunRecord final : public Observer {
   void stop(std::int64_t step);
 
   /// The run is complete. `result` is a JSON object for run.json; if empty, there is none. InvalidArgument for any
-  /// other text. Nothing is written after this.
+  /// other text; CheckpointError as for `stop`. Nothing is written after this.
   void finish(std::string_view result = {});
 
   bool wants_gradient_norm() const override;

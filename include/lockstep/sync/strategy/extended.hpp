@@ -9,7 +9,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <ranges>

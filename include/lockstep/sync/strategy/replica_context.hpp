@@ -30,7 +30,6 @@ class StrategyExtended;
 
 namespace detail {
 
-struct Defaults;
 struct FirstStepNotes;
 
 /// A function that `merge_call` can call with arguments of the types T, as merged_t.

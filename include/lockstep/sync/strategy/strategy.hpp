@@ -283,8 +283,6 @@ class LOCKSTEP_API Strategy {
   }
 
  private:
-  friend class ReplicaContext;
-  friend class StrategyExtended;
   friend struct detail::Inside<Strategy>;
   struct Core;
 

@@ -101,13 +101,11 @@ LOCKSTEP_API std::string_view name_of(Variable::Aggregation aggregation);
 
 /// One value on all ranks. Every rank sets it alike, so reading it is LOCAL.
 class MirroredVariable : public Variable {
-  friend struct detail::Inside<Variable>;
   using Variable::Variable;
 };
 
 /// Each replica's own value, combined when it is read: a counter, a metric, a moving average. Never trainable.
 class LOCKSTEP_API SyncOnReadVariable : public Variable {
-  friend struct detail::Inside<Variable>;
   using Variable::Variable;
 
  public:

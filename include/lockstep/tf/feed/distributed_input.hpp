@@ -4,13 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <lockstep/core/base/export.hpp>
 #include <lockstep/core/base/here.hpp>
-#include <lockstep/core/values/locality.hpp>
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "apps/lockstep-train/saved/held_checkpoints.hpp"
+#include "apps/lockstep-train/saved/locked_checkpoints.hpp"
 
 #include <optional>
 #include <string>
@@ -48,7 +48,7 @@ std::optional<std::pair<fs::path, Manifest>> manifest_to_resume(const TrainingOp
 
 }  // namespace
 
-std::shared_ptr<ExclusiveUse> hold_folder_of_checkpoints(const TrainingOptions& options) {
+std::shared_ptr<ExclusiveUse> lock_folder_of_checkpoints(const TrainingOptions& options) {
   const fs::path& folder = options.checkpoints;
   const std::string name = "--checkpoint-dir " + folder.string();
   if (!options.checkpoints_optional) require_writable_folder(folder, name);

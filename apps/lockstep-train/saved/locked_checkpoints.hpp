@@ -11,7 +11,7 @@ namespace lockstep {
 /// LOCAL. From here on, this process has the folder of checkpoints, which `options` name, for its job alone. Null if
 /// that fails, and checkpoints are optional. ConfigError if another process uses it, or if no checkpoint can be written
 /// there: the first may be due after hours.
-std::shared_ptr<ExclusiveUse> hold_folder_of_checkpoints(const TrainingOptions& options);
+std::shared_ptr<ExclusiveUse> lock_folder_of_checkpoints(const TrainingOptions& options);
 
 /// LOCAL. CheckpointError if so many ranks cannot share the shards of the checkpoint to resume; the message lists the
 /// numbers that can.
