@@ -1,4 +1,5 @@
 // What a group does while its program goes on: the requests of Group.
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -111,7 +112,8 @@ struct Group::Request::State : std::enable_shared_from_this<State> {
   State& operator=(const State&) = delete;
   ~State() {
     try {
-      if (request && !test()) wait();
+      // One that was waited for asks nothing of its group, which may be gone with its runtime.
+      if (request && !is_over && !test()) wait();
     } catch (...) {
       // A verdict, of which all ranks know; or the end of the job, of which this rank has been told.
       if (!request->is_done()) queue().abandon();
@@ -123,6 +125,7 @@ struct Group::Request::State : std::enable_shared_from_this<State> {
   bool test() {
     if (!queue().test(*request)) return false;
     copies.put_back();
+    is_over = true;
     return true;
   }
 
@@ -131,6 +134,7 @@ struct Group::Request::State : std::enable_shared_from_this<State> {
     if (!request->is_done()) copies.wait();
     queue().wait(*request);
     copies.put_back();
+    is_over = true;
   }
 
   /// `text` is what the ranks compare: "all_reduce: sum of f32[3]".
@@ -188,6 +192,7 @@ struct Group::Request::State : std::enable_shared_from_this<State> {
   Here here;
   detail::HostCopies copies;
   std::shared_ptr<RequestQueue::Request> request;  ///< null before it is submitted
+  std::atomic<bool> is_over = false;               ///< and its values are where they belong
 };
 
 bool Group::Request::test() {
