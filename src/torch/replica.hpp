@@ -302,8 +302,6 @@ void divide(at::Tensor& gradient, double divisor);
 /// The elements of a contiguous tensor in memory of that kind.
 TensorView view_of(const at::Tensor& tensor, DeviceKind kind = DeviceKind::cpu);
 
-inline lockstep::detail::Inside<ReplicatedModule> inside(const ReplicatedModule& module);
-
 }  // namespace lockstep::libtorch
 
 template <>
@@ -313,7 +311,10 @@ struct lockstep::detail::Inside<lockstep::libtorch::ReplicatedModule> {
   libtorch::ReplicatedModule::Impl& impl() const { return *module.impl_; }
 };
 
-inline lockstep::detail::Inside<lockstep::libtorch::ReplicatedModule> lockstep::libtorch::inside(
-    const ReplicatedModule& module) {
+namespace lockstep::libtorch {
+
+inline lockstep::detail::Inside<ReplicatedModule> inside(const ReplicatedModule& module) {
   return {module};
 }
+
+}  // namespace lockstep::libtorch

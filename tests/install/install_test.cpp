@@ -139,7 +139,7 @@ TEST_CASE("the bridge to LibTorch, if it is built, brings all that a program lin
   }
 }
 
-TEST_CASE("the models bring lockstep, and the package of lockstep no models") {
+TEST_CASE("the package of the models brings theirs and lockstep's library") {
   const auto [outcome, flags] = outcome_of_linking("lockstep-models");
   INFO(outcome.err);
   CHECK(outcome.exit_code == 0);

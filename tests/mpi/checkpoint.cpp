@@ -90,7 +90,7 @@ struct SavedProgram {
 
   void spoil() {
     for (const auto& state : strategy.store().variables()) {
-      const auto variable = detail::Inside<Variable>::make<MirroredVariable>(state);
+      const auto variable = handle_of<MirroredVariable>(state);
       const Tensor value = Tensor::zeros(variable.dtype(), variable.shape());
       std::fill_n(value.view().data(), value.view().bytes(), static_cast<std::byte>(rank() + 1));
       put(strategy, variable, value);

@@ -74,8 +74,7 @@ struct Trained {
       if (host.dtype() == DType::i64)
         for (const std::int64_t each : host.to_vector<std::int64_t>()) of.push_back(static_cast<double>(each));
     };
-    for (const auto& each : strategy.store().variables())
-      add(each->name, lockstep::detail::Inside<Variable>::make<MirroredVariable>(each).local());
+    for (const auto& each : strategy.store().variables()) add(each->name, handle_of<MirroredVariable>(each).local());
     for (const VariableStore::OptimizerState& each : strategy.store().optimizer_state()) add(each.name, each.value);
     return values;
   }

@@ -226,8 +226,7 @@ TEST_CASE("a script is saved as it was trained, and evaluation changes nothing")
   (void)net->forward({samples_of(7, 4)});  // the same on every rank, without a step
   CHECK_NOTHROW(strategy.attest());
   for (const auto& state : strategy.store().variables())
-    if (const auto variable = lockstep::detail::Inside<Variable>::make<MirroredVariable>(state);
-        variable.name() == "layer.average")
+    if (const auto variable = handle_of<MirroredVariable>(state); variable.name() == "layer.average")
       CHECK(variable.local().to_vector<double>() == values_of(variable_of(net, "layer.average")));
   step();
   CHECK(values_of(variable_of(net, "layer.calls")) == Values{4});

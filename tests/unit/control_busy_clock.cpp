@@ -1,4 +1,5 @@
-// The clock of what a rank is busy with: every moment is one part's, or spent waiting; and what it reads.
+// The clock of what a rank is busy with: every moment is one part's, or spent waiting; and how long a
+// thread waits for a processor.
 #include <array>
 #include <atomic>
 #include <chrono>

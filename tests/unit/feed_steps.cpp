@@ -14,18 +14,13 @@
 #include "core/base/floating_point_modes.hpp"
 #include "core/comm/backends.hpp"
 #include "core/control/meeting_point.hpp"
-#include "support/forwarding_stream.hpp"
+#include "support/captured_stream.hpp"
 #include "sync/group/local_group.hpp"
 #include "sync/strategy/inside.hpp"
 
 using namespace lockstep;
 
 namespace {
-
-class CapturedStream final : public test::ForwardingStream {
- public:
-  bool is_capturing() const override { return true; }
-};
 
 /// Three inputs, 0 to 2, on one replica; drawn in a scope only.
 struct ThreeInputs {
@@ -153,12 +148,19 @@ TEST_CASE("one step on the next input draws it in the scope, and gives nothing a
 }
 
 TEST_CASE("input is refused while the stream is captured, before any agreement") {
+  bool capturing = true;
   const auto group = make_local_group();
-  group->add_device_plane(std::make_unique<CapturedStream>(), make_local_communicator());
+  group->add_device_plane(std::make_unique<test::CapturedStream>(capturing), make_local_communicator());
   Strategy strategy = strategy_on(*group);
   const auto before = group->meeting().meetings();
-  CHECK_THROWS_WITH(detail::agree_on_input(
-                        strategy, [] { return detail::InputOffer{}; }, Here::current()),
-                    Catch::Contains("this rank's stream is being captured into a CUDA graph"));
+  const auto agree = [&] {
+    return detail::agree_on_input(
+        strategy, [] { return detail::InputOffer{}; }, Here::current());
+  };
+  CHECK_THROWS_AS(agree(), ContextError);
+  CHECK_THROWS_WITH(agree(), Catch::StartsWith("merge_call, or another collective (feed_steps.cpp:") &&
+                                 Catch::Contains("): this rank's stream is being captured into a CUDA graph"));
   CHECK(group->meeting().meetings() == before);
+  capturing = false;
+  CHECK_NOTHROW(agree());
 }

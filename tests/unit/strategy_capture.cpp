@@ -13,7 +13,7 @@
 
 #include "core/comm/backends.hpp"
 #include "core/control/meeting_point.hpp"
-#include "support/forwarding_stream.hpp"
+#include "support/captured_stream.hpp"
 #include "sync/group/local_group.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/inside.hpp"
@@ -21,16 +21,6 @@
 using namespace lockstep;
 
 namespace {
-
-class CapturedStream final : public test::ForwardingStream {
- public:
-  explicit CapturedStream(const bool& capturing) : capturing_{capturing} {}
-
-  bool is_capturing() const override { return capturing_; }
-
- private:
-  const bool& capturing_;
-};
 
 struct Captured {
   bool capturing = false;
@@ -41,7 +31,7 @@ struct Captured {
 
  private:
   ReplicaGroup& on_captured_stream() {
-    group->add_device_plane(std::make_unique<CapturedStream>(capturing), make_local_communicator());
+    group->add_device_plane(std::make_unique<test::CapturedStream>(capturing), make_local_communicator());
     return *group;
   }
 };

@@ -21,13 +21,13 @@ struct SignsOfLife {
   };
 
   std::uint64_t heartbeat;   ///< of the rank, as the last look showed it
-  std::uint64_t mute_ticks;  ///< for how many ticks of silence agreements do not show that the rank is mute
+  std::uint64_t mute_ticks;  ///< of silence, before agreements begin to count
 
   bool has_beaten = false;           ///< a heartbeat has come since the previous look
   std::uint64_t silent_ticks = 0;    ///< in which it could have been heard and was not, since its last heartbeat
   std::uint64_t unproven_ticks = 0;  ///< the same, since the last agreement or sum that needed it, if that is later
   Seconds unproven{0};               ///< how long that is
-  std::uint64_t agreements = 0;      ///< since its heartbeats are missed: for `mute_ticks`
+  std::uint64_t agreements = 0;      ///< after `mute_ticks` of the silence that goes on
 
   void look(const News& news) {
     has_beaten = news.heartbeat != heartbeat;

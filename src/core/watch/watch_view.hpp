@@ -55,7 +55,7 @@ class WatchView {
   /// Whether any rank of the node shows signs of life: the ranks of a node that is out of reach fall silent together.
   bool shows_life(int node) const;
 
-  /// Whether the node may have a rank that runs: one that shows signs of life, or is mute and works alone.
+  /// Whether the node may have a rank that runs: one that shows signs of life, or is mute, and may work alone.
   bool runs_on(int node) const;
 
   /// All nodes notice a silence at about the same time. That of the lowest rank alive reports, and says so.

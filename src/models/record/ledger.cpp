@@ -256,7 +256,7 @@ std::uint64_t digest_of_weights(const VariableStore& store) {
   };
   std::vector<Variable> weights;
   for (const auto& state : store.variables())
-    if (state->segment && counts(*state)) weights.push_back(detail::Inside<Variable>::make<MirroredVariable>(state));
+    if (state->segment && counts(*state)) weights.push_back(handle_of<MirroredVariable>(state));
   return weights_digest(weights);
 }
 

@@ -72,7 +72,7 @@ std::string names_of(const std::vector<VariableStore::OptimizerState>& held) {
 StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_{strategy} {
   for (const auto& state : strategy.store().variables()) {
     if (!state->saved) continue;
-    variables_.push_back(detail::Inside<Variable>::make<MirroredVariable>(state));
+    variables_.push_back(handle_of<MirroredVariable>(state));
     (void)variables_.back().for_reading(state->dtype, here);
   }
   detail::announcing_failure(inside(strategy).group().meeting(), here, [&] { inside(strategy.store()).bring_home(); });

@@ -95,7 +95,7 @@ bool is_sealed_mirrored(const VariableState& variable) {
 
 Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike, const Here& here) {
   for (const auto& variable : store.variables())
-    if (is_sealed_mirrored(*variable)) add(detail::Inside<Variable>::make<MirroredVariable>(variable), here);
+    if (is_sealed_mirrored(*variable)) add(handle_of<MirroredVariable>(variable), here);
   for (const SyncOnReadVariable& variable : alike) {
     if (inside(variable).state().owner != &store)
       throw ContextError{
@@ -108,8 +108,7 @@ Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadV
 
 Attestation::Attestation(const VariableStore& store, const Here& here) {
   for (const auto& variable : store.variables())
-    if (is_sealed_mirrored(*variable) && variable->trainable)
-      add(detail::Inside<Variable>::make<MirroredVariable>(variable), here);
+    if (is_sealed_mirrored(*variable) && variable->trainable) add(handle_of<MirroredVariable>(variable), here);
 }
 
 void Attestation::add(const Variable& variable, const Here& here) {

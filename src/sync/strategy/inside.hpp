@@ -22,11 +22,7 @@ template <>
 struct detail::Inside<Strategy> {
   Strategy& strategy;
 
-  /// COLL on the ranks of `group`, which must outlive the result, but not agreed: options are not compared.
-  /// InvalidArgument for invalid ones (ReductionOptions).
-  static Strategy make(ReplicaGroup& group, const ReductionOptions& reductions = {}) {
-    return Strategy{group, reductions};
-  }
+  static Strategy make(ReplicaGroup& group, const ReductionOptions& reductions) { return Strategy{group, reductions}; }
 
   /// Which strategy of the job it is, as tags name it.
   int id() const;
@@ -86,7 +82,6 @@ struct detail::Inside<Variable> {
 
   VariableState& state() const { return *variable.state_; }
 
-  /// A handle of the variable: MirroredVariable or SyncOnReadVariable.
   template <class Handle>
   static Handle make(std::shared_ptr<VariableState> state) {
     return Handle{std::move(state)};
@@ -123,9 +118,16 @@ struct detail::Inside<ReplicaContext> {
   void erase(const std::shared_ptr<StartedReduction>& started) const { std::erase(context.started_, started); }
 };
 
-/// As Inside<Strategy>::make.
+/// COLL on the ranks of `group`, which must outlive the result, but not agreed: options are not compared.
+/// InvalidArgument for invalid ones (ReductionOptions).
 inline Strategy strategy_on(ReplicaGroup& group, const ReductionOptions& reductions = {}) {
   return detail::Inside<Strategy>::make(group, reductions);
+}
+
+/// A handle of a variable: MirroredVariable or SyncOnReadVariable.
+template <class Handle>
+Handle handle_of(std::shared_ptr<detail::VariableState> state) {
+  return detail::Inside<Variable>::make<Handle>(std::move(state));
 }
 
 inline detail::Inside<Strategy> inside(Strategy& strategy) {

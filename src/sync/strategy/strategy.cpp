@@ -95,6 +95,7 @@ Strategy Strategy::make_sibling(const ReductionOptions& reductions, Here here) {
 int Strategy::rank() const {
   return core_->group.rank();
 }
+
 int detail::Inside<Strategy>::id() const {
   return strategy.core_->id;
 }
@@ -138,16 +139,14 @@ void Strategy::agree(TagKind kind, const Here& here, std::string_view text, cons
 MirroredVariable Strategy::create_variable(Variable::Options options, const std::function<Tensor()>& initial,
                                            Here here) {
   detail::require_not_another(*this, {"create_variable", here});
-  return detail::Inside<Variable>::make<MirroredVariable>(
-      create(std::move(options), Variable::Synchronization::on_write, initial, here));
+  return handle_of<MirroredVariable>(create(std::move(options), Variable::Synchronization::on_write, initial, here));
 }
 
 SyncOnReadVariable Strategy::create_sync_on_read(Variable::Options options, const std::function<Tensor()>& initial,
                                                  Here here) {
   detail::require_not_another(*this, {"create_sync_on_read", here});
   options.trainable = false;
-  return detail::Inside<Variable>::make<SyncOnReadVariable>(
-      create(std::move(options), Variable::Synchronization::on_read, initial, here));
+  return handle_of<SyncOnReadVariable>(create(std::move(options), Variable::Synchronization::on_read, initial, here));
 }
 
 std::shared_ptr<detail::VariableState> Strategy::create(Variable::Options options,

@@ -126,10 +126,10 @@ class LOCKSTEP_API Group {
   /// A rank that does not come to a request is named like one that does not come to a blocking method, once another
   /// has waited for it for the stall timeout.
   ///
-  /// A handle: copies refer to the same request. It keeps its group alive, and must not outlive the runtime. If nothing
-  /// else keeps the group alive, drop the last handle on the thread that made the runtime. When the last handle of a
-  /// request is destroyed, it waits until the request is done, so the memory of the values may then be freed. An
-  /// exception of that wait is dropped.
+  /// A handle: copies refer to the same request. It keeps its group alive, and must not outlive the runtime, unless it
+  /// was waited for and has no values on a GPU. If nothing else keeps the group alive, drop the last handle on the
+  /// thread that made the runtime. When the last handle of a request is destroyed, it waits until the request is done,
+  /// so the memory of the values may then be freed. An exception of that wait is dropped.
   class LOCKSTEP_API Request {
    public:
     /// LOCAL, never blocks, from any thread. Whether it is done. MismatchError or PeerError, each time, if the ranks

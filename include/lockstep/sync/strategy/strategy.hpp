@@ -42,6 +42,7 @@ concept DistributedInput = requires(T& input, Here here) {
 /// The PerReplica that `next` returns.
 template <DistributedInput T>
 using next_input_t = typename std::remove_cvref_t<decltype(std::declval<T&>().next(Here{}))>::value_type;
+
 struct Comparison;
 enum class TagKind : std::uint8_t;
 
