@@ -29,8 +29,8 @@
 #include <torch/optim.h>
 #include <torch/utils.h>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/training.hpp>
 
 #include "apps/bench-torch/models.hpp"
 #include "apps/bench-torch/reducer.hpp"

@@ -8,7 +8,7 @@
 
 #include <mpi.h>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

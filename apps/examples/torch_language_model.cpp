@@ -7,9 +7,9 @@
 
 #include <torch/nn.h>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/sampler.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

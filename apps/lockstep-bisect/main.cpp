@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 #include "apps/lockstep-bisect/difference.hpp"
 #include "apps/lockstep-train/recorded_command.hpp"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 #include "apps/lockstep-train/options/command_line.hpp"
 

@@ -2,7 +2,7 @@
 #include <csignal>
 #include <string>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 #include "apps/lockstep-train/job.hpp"
 #include "apps/lockstep-train/options/command_line.hpp"

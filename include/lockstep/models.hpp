@@ -17,7 +17,6 @@
 //   }
 #pragma once
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/models/fit/fit.hpp>
 #include <lockstep/models/fit/observer.hpp>
 #include <lockstep/models/input/augmentation.hpp>
@@ -33,3 +32,4 @@
 #include <lockstep/models/nn/models.hpp>
 #include <lockstep/models/ops/kernels.hpp>
 #include <lockstep/models/record/run_record.hpp>
+#include <lockstep/training.hpp>

@@ -23,7 +23,6 @@
 //   }
 #pragma once
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/collectives.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/loss.hpp>
@@ -31,3 +30,4 @@
 #include <lockstep/torch/sampler.hpp>
 #include <lockstep/torch/script.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
+#include <lockstep/training.hpp>

@@ -18,7 +18,7 @@
 
 #include <lockstep/core/base/error.hpp>
 
-#include "sync/strategy/type_text.hpp"
+#include "core/values/type_text.hpp"
 
 namespace lockstep::libtorch {
 namespace {

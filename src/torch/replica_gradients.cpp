@@ -5,6 +5,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/core/base/hex.hpp>
+#include <lockstep/sync/strategy/variable_store.hpp>
 
 #include "core/base/digest.hpp"
 #include "torch/replica.hpp"

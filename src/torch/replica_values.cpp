@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/variable_store.hpp>
 
 #include "sync/strategy/external_values.hpp"
 #include "torch/replica.hpp"

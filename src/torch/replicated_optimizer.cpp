@@ -13,10 +13,10 @@
 #include "core/base/site.hpp"
 #include "core/control/announced_failure.hpp"
 #include "core/control/tag.hpp"
+#include "core/values/type_text.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/strategy/external_values.hpp"
 #include "sync/strategy/inside.hpp"
-#include "sync/strategy/type_text.hpp"
 #include "torch/optimizer_kinds.hpp"
 #include "torch/replica.hpp"
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "apps/image_files.hpp"
 #include "apps/lockstep-train/trainer.hpp"
@@ -389,7 +390,7 @@ TEST_CASE("a moving average that is alike on seven ranks is saved as it is") {
     const auto average = strategy.create_sync_on_read({.aggregation = Variable::Aggregation::mean},
                                                       [&] { return Tensor::scalar(alike); });
     strategy.seal();
-    CHECK(strategy.extended().read_var(average).to_vector<float>().front() != alike);
+    CHECK(StrategyExtended{strategy}.read_var(average).to_vector<float>().front() != alike);
     CheckpointManager checkpoints{strategy, {.folder = folder.path() / "checkpoints"}};
     checkpoints.save(1);
     average.assign(Tensor::scalar(0.0F));

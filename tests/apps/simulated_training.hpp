@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 #include "apps/lockstep-train/job.hpp"
 #include "apps/lockstep-train/options/command_line.hpp"

@@ -13,6 +13,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "apps/image_files.hpp"
 #include "apps/simulated_training.hpp"
@@ -248,7 +249,7 @@ TEST_CASE("what a file of weights does not have keeps its value, and the rest is
           "has no 'average'; has 'wider' as f32[2], and the variable is f32[3]; has 'there', which no "
           "variable is called");
     CHECK(both.local().to_vector<float>().front() == 3);
-    CHECK(strategy.extended().read_var(average).to_vector<float>().front() == 6);
+    CHECK(StrategyExtended{strategy}.read_var(average).to_vector<float>().front() == 6);
   });
 }
 

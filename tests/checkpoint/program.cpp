@@ -3,7 +3,8 @@
 #include <cstdio>
 #include <string>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf/extended/extended.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 
@@ -48,7 +49,7 @@ struct Model {
   void print() {
     strategy.attest();
     const Tensor sum_of_samples = samples.read(), sum_of_loss = loss.read(), mean = average.read();
-    if (!strategy.extended().should_checkpoint()) return;
+    if (!StrategyExtended{strategy}.should_checkpoint()) return;
     print(weights.name(), Tensor::on_host(weights.local()));
     print(steps.name(), Tensor::on_host(steps.local()));
     print(samples.name(), sum_of_samples);

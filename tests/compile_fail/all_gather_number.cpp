@@ -1,7 +1,7 @@
 // A gather of a number, which has no rows.
 // expect: Gatherable
 // expect: Tensor (for a number, one of shape [1]); nests; structs with a Nest
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

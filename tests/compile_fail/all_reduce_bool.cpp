@@ -1,7 +1,7 @@
 // A reduction of a truth value.
 // expect: Reducible
 // expect: float, double, int32_t, int64_t, uint8_t, Tensor; nests; structs with a Nest
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

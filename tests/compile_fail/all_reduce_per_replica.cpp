@@ -1,6 +1,6 @@
 // An all_reduce of a PerReplica: replica code has its own component at hand.
 // expect: Reducible
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

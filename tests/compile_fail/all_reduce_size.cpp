@@ -1,7 +1,7 @@
 // A reduction of an unsigned number that no tensor holds.
 // expect: Reducible
 // expect: float, double, int32_t, int64_t, uint8_t, Tensor; nests; structs with a Nest
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,7 @@
 // A broadcast of a plain number, which could be meant as replica 0's or as the same everywhere.
-// expect: broadcast_object sends replica 0's value, same_on_all compares
-#include <lockstep/lockstep.hpp>
+// expect: broadcast_object sends replica 0's, same_on_all compares
+#include <lockstep/tf/extended/extended.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

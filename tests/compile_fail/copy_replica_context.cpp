@@ -1,6 +1,6 @@
 // A replica context that replica code copies, to have it when its run is over.
 // expect: it belongs to one run and ends with it
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,6 @@
 // A scope that outlives the block it was opened in.
 // expect: a scope ends with its block: contexts nest
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,6 @@
 // A second strategy on the first one's variables.
 // expect: a copy would have an order of collectives of its own
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,7 @@
 // A bare number for a destination.
 // expect: OneReplica'
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf/extended/extended.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

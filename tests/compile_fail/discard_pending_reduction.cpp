@@ -1,6 +1,6 @@
 // A reduction that nothing can wait for.
 // expect: keep what all_reduce_async returns
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,6 @@
 // A scope without a name, which is over before the next line.
 // expect: the scope ends when this value goes: give it a name
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,7 @@
 // The mean of a plain value is that value, of which still nothing proves that the others have the same.
 // expect: Mirrored<double>'
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf/extended/extended.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,6 @@
 // A merge function with a parameter more than merge_call has arguments.
 // expect: MergeFunctionFor
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,6 @@
 // A merge function that takes a list as one value of the replica: it gets a list of such values.
 // expect: MergeFunctionFor
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,6 @@
 // A merge function that takes the caller's own type: what the replicas bring may differ.
 // expect: MergeFunctionFor
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

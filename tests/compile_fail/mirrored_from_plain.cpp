@@ -1,6 +1,6 @@
 // A plain value that the program calls mirrored.
 // expect: same_on_all proves that a value is the same
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,7 +1,8 @@
 // A value that may differ by rank where one is declared that is the same on all.
 // expect: Mirrored(const PerReplica<U>&) = delete
 // expect: may differ by rank: reduce it, or broadcast it
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf/extended/extended.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 
@@ -11,6 +12,6 @@ void program(Strategy& strategy, const PerReplica<double>& rate) {
 #ifdef REFUSED
   set_rate(rate);
 #else
-  set_rate(strategy.extended().reduce_to(ReduceOp::mean, rate));
+  set_rate(StrategyExtended{strategy}.reduce_to(ReduceOp::mean, rate));
 #endif
 }

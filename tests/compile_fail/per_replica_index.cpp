@@ -1,6 +1,6 @@
 // Another rank's component.
 // expect: a process holds its own component only: local()
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

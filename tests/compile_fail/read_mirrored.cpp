@@ -1,6 +1,6 @@
 // A read across replicas of a variable that is the same on all of them.
 // expect: no member named 'read'
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,6 @@
 // A reduction of a map whose keys the ranks cannot compare.
 // expect: Reducible
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

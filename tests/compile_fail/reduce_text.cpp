@@ -1,6 +1,7 @@
 // A reduction of text.
 // expect: Reducible
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf/extended/extended.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

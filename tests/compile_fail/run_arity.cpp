@@ -1,6 +1,6 @@
 // Replica code with a parameter more than run() has arguments.
 // expect: ReplicaFunctionFor
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

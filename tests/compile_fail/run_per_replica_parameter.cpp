@@ -1,6 +1,6 @@
 // Replica code that takes a PerReplica: it gets its own component.
 // expect: ReplicaFunctionFor
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,6 @@
 // A struct with bytes between its members, which nobody sets.
 // expect: ComparableAcrossRanks
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

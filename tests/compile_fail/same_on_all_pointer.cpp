@@ -1,6 +1,6 @@
 // A pointer, which means something else in every process.
 // expect: ComparableAcrossRanks
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,6 @@
 // A list of pointers.
 // expect: ComparableAcrossRanks
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

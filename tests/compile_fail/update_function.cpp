@@ -1,6 +1,7 @@
 // update() with a function that does not take what it is given.
 // expect: UpdateFunctionFor
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf/extended/extended.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

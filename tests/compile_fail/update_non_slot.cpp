@@ -1,6 +1,7 @@
 // update_non_slot() with a value that may differ by rank.
 // expect: SameOnEveryReplica
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf/extended/extended.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

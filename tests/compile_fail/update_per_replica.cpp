@@ -1,6 +1,7 @@
 // update() with a gradient that nobody has reduced.
 // expect: SameOnEveryReplica
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf/extended/extended.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,6 +1,7 @@
 // update() with what run() returns: each rank's own.
 // expect: SameOnEveryReplica
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf/extended/extended.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 
@@ -11,6 +12,6 @@ void program(Strategy& strategy, const Variable& w) {
 #else
   const auto argument = strategy.reduce(ReduceOp::mean, loss);
 #endif
-  strategy.extended().update(
+  StrategyExtended{strategy}.update(
       w, [](const Variable& v, double value) { v.assign(Tensor::scalar(value)); }, args(argument));
 }

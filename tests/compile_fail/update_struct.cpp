@@ -1,6 +1,7 @@
 // update() with a struct of the user's, of which one member may differ by rank.
 // expect: SameOnEveryReplica
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf/extended/extended.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

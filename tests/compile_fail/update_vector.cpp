@@ -1,6 +1,7 @@
 // update() with a list of values that may differ by rank.
 // expect: SameOnEveryReplica
-#include <lockstep/lockstep.hpp>
+#include <lockstep/tf/extended/extended.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,7 +1,7 @@
 // A program of another project: it sees nothing but what `meson install` puts down. Exact, on any number of ranks.
 #include <cstdio>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

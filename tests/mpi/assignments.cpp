@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
@@ -98,7 +99,7 @@ TEST_CASE("in cross-replica context and in update an assignment of a mirrored va
       const Scope scope = strategy.scope();
       method(in_scope, 6);
     }
-    strategy.extended().update(in_update, [&](const Variable& variable) { method(variable, 6); });
+    StrategyExtended{strategy}.update(in_update, [&](const Variable& variable) { method(variable, 6); });
     CHECK(inside(strategy).group().meeting().meetings() == before);
     strategy.run([&](ReplicaContext& context) { context.merge_call([&](Strategy&) { method(in_merge, 6); }); });
     CHECK(inside(strategy).group().meeting().meetings() == before + 2);  // of run and merge_call
@@ -116,7 +117,7 @@ TEST_CASE("in replica context and in update an assignment of a sync-on-read vari
     strategy.seal();
     const auto before = inside(strategy).group().meeting().meetings();
     strategy.run([&](ReplicaContext&) { method(in_replica, rank() + 1); });
-    strategy.extended().update(in_update, [&](const Variable& variable) { method(variable, 6); });
+    StrategyExtended{strategy}.update(in_update, [&](const Variable& variable) { method(variable, 6); });
     CHECK(inside(strategy).group().meeting().meetings() == before + 1);  // of run
     CHECK(component(in_replica) == method.result(rank() + 1));
     CHECK(component(in_update) == method.result(6));  // whole, also where components are summed

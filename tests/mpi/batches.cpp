@@ -10,6 +10,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/optim/sgd.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
@@ -75,7 +76,8 @@ TEST_CASE("dense values and slices are reduced in one batch, each back at its pl
                                 {PerReplica<DenseOrSlices>{own_row()}, two.b},
                                 {PerReplica<DenseOrSlices>{dense(5).local()}, two.w}};
   const auto before = inside(two.strategy).group().meeting().meetings();
-  const std::vector<Mirrored<DenseOrSlices>> sums = two.strategy.extended().batch_reduce_to(ReduceOp::sum, batch);
+  const std::vector<Mirrored<DenseOrSlices>> sums =
+      StrategyExtended{two.strategy}.batch_reduce_to(ReduceOp::sum, batch);
   CHECK(inside(two.strategy).group().meeting().meetings() == before + 1);
   REQUIRE(sums.size() == 4);
   const auto total = static_cast<float>(triangle());
@@ -88,7 +90,8 @@ TEST_CASE("dense values and slices are reduced in one batch, each back at its pl
 TEST_CASE("a batch of slices alone gives slices", "[A-60]") {
   Two two;
   const std::vector<std::pair<PerReplica<IndexedSlices>, MirroredVariable>> batch{{PerReplica{own_row()}, two.w}};
-  const std::vector<Mirrored<IndexedSlices>> sums = two.strategy.extended().batch_reduce_to(ReduceOp::sum, batch);
+  const std::vector<Mirrored<IndexedSlices>> sums =
+      StrategyExtended{two.strategy}.batch_reduce_to(ReduceOp::sum, batch);
   REQUIRE(sums.size() == 1);
   check_all_slices(sums[0].value());
 }
@@ -99,14 +102,14 @@ TEST_CASE("a value that is dense on one rank and slices on another is a mismatch
   const DenseOrSlices own = odd_one() ? DenseOrSlices{own_row()} : DenseOrSlices{Tensor::zeros(DType::f32, {9, 2})};
   const std::vector<std::pair<PerReplica<DenseOrSlices>, Variable>> batch{{PerReplica{own}, two.w}};
   CHECK_THAT(
-      mismatch_of([&] { (void)two.strategy.extended().batch_reduce_to(ReduceOp::sum, batch); }),
+      mismatch_of([&] { (void)StrategyExtended{two.strategy}.batch_reduce_to(ReduceOp::sum, batch); }),
       Catch::Contains("sum of f32[9, 2] for 'w'") && Catch::Contains("sum of slices f32[…, 2] of [9, 2] for 'w'"));
   expect_in_step();
 }
 
 TEST_CASE("a batch is written in braces, or held with handles of the variables' own type", "[A-60][E-11]") {
   Two two;
-  StrategyExtended& extended = two.strategy.extended();
+  const StrategyExtended extended{two.strategy};
   const auto in_braces = extended.batch_reduce_to(ReduceOp::sum, {{dense(3), two.w}, {dense(5), two.b}});
   REQUIRE(in_braces.size() == 2);
   check_sum(in_braces[0], 3);
@@ -122,7 +125,7 @@ TEST_CASE("a batch is written in braces, or held with handles of the variables' 
 
 TEST_CASE("variables are given in braces, whatever their types, or as a list of one type", "[A-62]") {
   Two two;
-  StrategyExtended& extended = two.strategy.extended();
+  const StrategyExtended extended{two.strategy};
   const SyncOnReadVariable counter = two.strategy.create_sync_on_read(
       {.name = "counter", .aggregation = Variable::Aggregation::sum}, [] { return Tensor::scalar(0.f); });
   two.strategy.seal();

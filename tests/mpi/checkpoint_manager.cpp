@@ -13,6 +13,7 @@
 #include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/sync/checkpoint/weights.hpp>
 #include <lockstep/sync/optim/sgd.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "shared_folder.hpp"
@@ -99,7 +100,7 @@ TEST_CASE("a training that goes on is as if it had not stopped") {
   CHECK(resumed->step == 4);
   CHECK(resumed->state == ProgramState{{"told", "step 4"}});
   CHECK(resumed->checkpoint == folder / "checkpoints" / "step-4");
-  CHECK(other.strategy.extended().read_var(other.sum).to_vector<double>().front() == 4 * triangle());
+  CHECK(StrategyExtended{other.strategy}.read_var(other.sum).to_vector<double>().front() == 4 * triangle());
   CHECK(other.sgd.steps(other.strategy) == 4);
   other.step();
   CHECK(inside(runtime().strategy()).group().meeting().position().step == 5);

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
@@ -26,7 +27,7 @@ TEST_CASE("a method in the wrong context on one rank is that rank's alone where 
                         }
                         return context.merge_call([&](Strategy& merged) {
                           if (odd_one()) CHECK_THROWS_AS(context.merge_call([](Strategy&) {}), ContextError);
-                          return merged.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1});
+                          return StrategyExtended{merged}.reduce_to(ReduceOp::sum, PerReplica<int>{1});
                         });
                       })
                       .local();
@@ -70,7 +71,7 @@ TEST_CASE("summaries are replica 0's in replica code, and the chief's everywhere
       });
       CHECK(Strategy::should_record_summaries() == chief);
     });
-    strategy.extended().update_non_slot({}, [&] { CHECK(Strategy::should_record_summaries() == chief); });
+    StrategyExtended{strategy}.update_non_slot({}, [&] { CHECK(Strategy::should_record_summaries() == chief); });
     CHECK(Strategy::should_record_summaries() == chief);
   }
   CHECK(Strategy::should_record_summaries());
@@ -95,8 +96,8 @@ TEST_CASE("a summary of a sync-on-read variable is replica 0's own look at its c
 TEST_CASE("checkpoints and summaries are the chief's, in every context", "[I-3][I-4][I-5]") {
   Strategy& strategy = runtime().strategy();
   const auto check = [&] {
-    CHECK(strategy.extended().should_checkpoint() == runtime().is_chief());
-    CHECK(strategy.extended().should_save_summary() == runtime().is_chief());
+    CHECK(StrategyExtended{strategy}.should_checkpoint() == runtime().is_chief());
+    CHECK(StrategyExtended{strategy}.should_save_summary() == runtime().is_chief());
   };
   CHECK(runtime().is_chief() == (rank() == 0));
   check();

@@ -6,6 +6,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/core/tensor/tensor.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/tensor/dlpack_abi.hpp"
 #include "support/ranks.hpp"
@@ -31,7 +32,7 @@ std::string device_of(int rank) {
 }  // namespace
 
 TEST_CASE("every rank knows the devices of all replicas, and may do as it likes with its copy", "[H-11][H-12]") {
-  const StrategyExtended& extended = runtime().strategy().extended();
+  const StrategyExtended extended{runtime().strategy()};
   Names expected;
   std::vector<Names> by_replica;
   for (int rank = 0; rank < ranks(); ++rank) {
@@ -43,7 +44,8 @@ TEST_CASE("every rank knows the devices of all replicas, and may do as it likes 
   CHECK(extended.worker_devices_by_replica() == by_replica);
   extended.worker_devices().clear();
   CHECK(extended.worker_devices() == expected);
-  CHECK(runtime().make_strategy().extended().worker_devices() == expected);
+  Strategy another = runtime().make_strategy();
+  CHECK(StrategyExtended{another}.worker_devices() == expected);
 }
 
 TEST_CASE("a strategy that is told nothing has the reductions for the devices of its ranks", "[E-15]") {
@@ -56,10 +58,10 @@ TEST_CASE("the devices of a replica are its own, and so are those of what is no 
   const Names own{device_of(rank())};
   strategy.run([&](ReplicaContext& context) {
     CHECK(context.devices() == own);
-    CHECK(context.devices() == strategy.extended().worker_devices_by_replica().at(
+    CHECK(context.devices() == StrategyExtended{strategy}.worker_devices_by_replica().at(
                                    static_cast<std::size_t>(context.replica_id_in_sync_group())));
   });
-  CHECK(strategy.extended().non_slot_devices({}) == own);
+  CHECK(StrategyExtended{strategy}.non_slot_devices({}) == own);
 }
 
 TEST_CASE("asking for devices is one rank's own business", "[A-71]") {
@@ -68,7 +70,7 @@ TEST_CASE("asking for devices is one rank's own business", "[A-71]") {
     if (runtime().is_chief()) CHECK(context.devices().size() == 1);
     context.merge_call([&](Strategy& merged) {
       if (runtime().is_chief()) CHECK_THROWS_AS(context.devices(), ContextError);
-      if (runtime().is_chief()) CHECK(merged.extended().worker_devices().size() > 0);
+      if (runtime().is_chief()) CHECK(StrategyExtended{merged}.worker_devices().size() > 0);
     });
   });
 }
@@ -78,7 +80,7 @@ TEST_CASE("a variable created beside another has its device and its stream", "[C
   const float mine = static_cast<float>(rank() + 1);
   const MirroredVariable variable = strategy.create_variable({.name = "w"}, [&] { return Tensor::scalar(mine); });
   const Scope scope = strategy.scope();
-  const StrategyExtended::Colocation beside = strategy.extended().colocate_vars_with(variable);
+  const StrategyExtended::Colocation beside = StrategyExtended{strategy}.colocate_vars_with(variable);
   const MirroredVariable slot = strategy.create_variable({.name = "slot"}, [&] { return Tensor::scalar(mine); });
   const SyncOnReadVariable counter =
       strategy.create_sync_on_read({.name = "counter"}, [&] { return Tensor::scalar(mine); });

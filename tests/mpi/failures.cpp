@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
@@ -117,7 +118,8 @@ TEST_CASE("another shape, type, operation or destination is a mismatch that show
       mismatch_of([&] { (void)strategy.reduce(odd ? ReduceOp::mean : ReduceOp::sum, PerReplica<double>{1}); });
   CHECK_THAT(op, Catch::Contains("mean of f64[]") && Catch::Contains("sum of f64[]"));
   const auto destination = mismatch_of([&] {
-    (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, StrategyExtended::OneReplica{odd ? 1 : 0});
+    (void)StrategyExtended{strategy}.reduce_to(ReduceOp::sum, PerReplica<int>{1},
+                                               StrategyExtended::OneReplica{odd ? 1 : 0});
   });
   CHECK_THAT(destination, Catch::Contains("replica 1: sum") && Catch::Contains("replica 0: sum"));
   expect_in_step();

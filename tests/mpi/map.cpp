@@ -8,6 +8,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <lockstep/tf/extended/extended.hpp>
+
 #include "core/control/meeting_point.hpp"
 #include "core/device/device.hpp"
 #include "support/ranks.hpp"
@@ -41,7 +43,7 @@ TEST_CASE("replica r of N takes items r, r + N, and so on, in cross-replica cont
     CAPTURE(count);
     std::vector<int> expected;
     for (int item = rank(); item < count; item += replicas) expected.push_back(10 * (item + 1));
-    const PerReplica<detail::MapOutput<int>> mapped = strategy.extended().map(items(count), [&](int item) {
+    const PerReplica<detail::MapOutput<int>> mapped = StrategyExtended{strategy}.map(items(count), [&](int item) {
       CHECK(Strategy::in_cross_replica_context());
       CHECK(&Strategy::current() == &strategy);
       return 10 * item;
@@ -51,7 +53,7 @@ TEST_CASE("replica r of N takes items r, r + N, and so on, in cross-replica cont
   }
   CHECK(inside(strategy).group().meeting().meetings() == before);
   strategy.run([&](ReplicaContext&) {
-    CHECK_THROWS_AS(strategy.extended().map(items(1), [](int item) { return item; }), ContextError);
+    CHECK_THROWS_AS(StrategyExtended{strategy}.map(items(1), [](int item) { return item; }), ContextError);
   });
 }
 
@@ -60,7 +62,7 @@ TEST_CASE("a mapped function gets what is mirrored as a plain value", "[H-14]") 
   const Mirrored<int> mirrored = strategy.same_on_all(100);
   const auto add = [](int item, int one, const std::vector<int>& nest) { return item + one + nest.at(0); };
   const PerReplica<detail::MapOutput<int>> mapped =
-      strategy.extended().map(items(ranks()), add, args(mirrored, std::vector{mirrored}));
+      StrategyExtended{strategy}.map(items(ranks()), add, args(mirrored, std::vector{mirrored}));
   CHECK(mapped.local().values() == std::vector<int>{rank() + 201});
 }
 
@@ -69,14 +71,16 @@ TEST_CASE("a mapped result is added up within its rank first, and its mean is ov
   // None for some ranks; or as many for each; or one more for the first.
   for (const int count : {1, 4 * ranks(), 4 * ranks() + 1}) {
     CAPTURE(count);
-    const auto mapped = strategy.extended().map(items(count), [](int item) { return static_cast<double>(item); });
+    const auto mapped =
+        StrategyExtended{strategy}.map(items(count), [](int item) { return static_cast<double>(item); });
     const auto before = inside(strategy).group().meeting().meetings();
     CHECK(strategy.reduce(ReduceOp::sum, mapped) == total(count));
     CHECK(inside(strategy).group().meeting().meetings() == before + 1);
-    CHECK(strategy.extended().reduce_to(ReduceOp::mean, mapped).value() == static_cast<double>(total(count)) / count);
+    CHECK(StrategyExtended{strategy}.reduce_to(ReduceOp::mean, mapped).value() ==
+          static_cast<double>(total(count)) / count);
     CHECK(inside(strategy).group().meeting().meetings() == before + 2);
   }
-  const auto nothing = strategy.extended().map(items(0), [](int item) { return static_cast<double>(item); });
+  const auto nothing = StrategyExtended{strategy}.map(items(0), [](int item) { return static_cast<double>(item); });
   CHECK(strategy.reduce(ReduceOp::sum, nothing) == 0);
   CHECK_THROWS_AS(strategy.reduce(ReduceOp::mean, nothing), InvalidArgument);
 }
@@ -84,7 +88,7 @@ TEST_CASE("a mapped result is added up within its rank first, and its mean is ov
 TEST_CASE("what was mapped is reduced to one replica, or to where a variable lives, as other values are", "[H-15]") {
   Strategy strategy = runtime().make_strategy();
   const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(0.f); });
-  StrategyExtended& extended = strategy.extended();
+  const StrategyExtended extended{strategy};
   const int count = 2 * ranks() + 1;
   const auto mapped = extended.map(items(count), [](int item) { return std::pair{1.0 * item, 2 * item}; });
   const auto means = extended.map(items(count), [](int item) { return 1.0 * item; });
@@ -101,7 +105,7 @@ TEST_CASE("what was mapped is reduced to one replica, or to where a variable liv
   CHECK(inside(strategy).group().meeting().meetings() == before + 2 * static_cast<std::uint64_t>(ranks()) + 2);
 
   CHECK_THROWS_AS(extended.reduce_to(ReduceOp::sum, mapped, StrategyExtended::OneReplica{ranks()}), InvalidArgument);
-  CHECK_THROWS_AS(runtime().strategy().extended().reduce_to(ReduceOp::sum, mapped, w), InvalidArgument);
+  CHECK_THROWS_AS(StrategyExtended{runtime().strategy()}.reduce_to(ReduceOp::sum, mapped, w), InvalidArgument);
   if (ranks() == 1) return;
   const auto odd = [&] {
     (void)extended.reduce_to(ReduceOp::sum, mapped, StrategyExtended::OneReplica{odd_one() ? 1 : 0});
@@ -115,7 +119,7 @@ TEST_CASE("nests and tensors of either memory are mapped and reduced", "[H-15]")
   Strategy& strategy = runtime().strategy();
   const int count = 3 * ranks() + 1;
   using Result = std::tuple<int, Tensor, std::vector<Tensor>>;
-  const auto mapped = strategy.extended().map(items(count), [&](int item) {
+  const auto mapped = StrategyExtended{strategy}.map(items(count), [&](int item) {
     const float x = static_cast<float>(item);
     const Tensor on_host = Tensor::from({x, 2 * x}, {2});
     return Result{item, on_host, {Tensor::copy_of(on_host.view(), strategy.stream())}};
@@ -130,7 +134,7 @@ TEST_CASE("nests and tensors of either memory are mapped and reduced", "[H-15]")
   // The results that were reduced are as they were.
   CHECK(std::get<1>(mapped.local().values().at(0)).to_vector<float>().at(0) == static_cast<float>(rank() + 1));
 
-  const auto means = strategy.extended().map(items(count), [&](int item) {
+  const auto means = StrategyExtended{strategy}.map(items(count), [&](int item) {
     return Tensor::copy_of(Tensor::scalar(static_cast<float>(item)).view(), strategy.stream());
   });
   CHECK(strategy.reduce(ReduceOp::mean, means).to_vector<float>() ==
@@ -139,7 +143,7 @@ TEST_CASE("nests and tensors of either memory are mapped and reduced", "[H-15]")
 
 TEST_CASE("mapped results that cannot be reduced are refused on every rank, before any agreement", "[H-15]") {
   Strategy& strategy = runtime().strategy();
-  StrategyExtended& extended = strategy.extended();
+  const StrategyExtended extended{strategy};
   const int replicas = ranks();
   const auto refused = [&](ReduceOp op, const auto& mapped, const std::string& told) {
     const auto before = inside(strategy).group().meeting().meetings();
@@ -176,7 +180,7 @@ TEST_CASE("ranks that mapped different numbers of items learn it, and not by a w
   if (ranks() == 1) return;
   Strategy& strategy = runtime().strategy();
   const int count = ranks() + (rank() == 1 ? 1 : 0);
-  const auto mapped = strategy.extended().map(items(count), [](int item) { return static_cast<double>(item); });
+  const auto mapped = StrategyExtended{strategy}.map(items(count), [](int item) { return static_cast<double>(item); });
   CHECK_THROWS_AS(strategy.reduce(ReduceOp::mean, mapped), MismatchError);
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
 }
@@ -215,7 +219,7 @@ TEST_CASE("synchronize returns this rank's component of one value", "[H-19]") {
 TEST_CASE("a variable is its own container, on every rank and in update too; other values stand for themselves",
           "[A-63][H-10]") {
   Strategy& strategy = runtime().strategy();
-  StrategyExtended& extended = strategy.extended();
+  const StrategyExtended extended{strategy};
   const MirroredVariable variable = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
   const SyncOnReadVariable counter = strategy.create_sync_on_read({.name = "c"}, [] { return Tensor::scalar(1.f); });
   strategy.seal();

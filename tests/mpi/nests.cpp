@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/tf.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "support/ranks.hpp"
 
@@ -93,16 +94,16 @@ TEST_CASE("a struct of the user's is reduced member by member, in every way to r
     check_sum(context.all_reduce(ReduceOp::sum, mine()));
     const Metrics merged = context.merge_call(
         [](Strategy& merging, const PerReplica<Metrics>& metrics) {
-          return merging.extended().reduce_to(ReduceOp::sum, metrics);
+          return StrategyExtended{merging}.reduce_to(ReduceOp::sum, metrics);
         },
         args(mine()));
     check_sum(merged);
   });
-  const auto at_last =
-      strategy.extended().reduce_to(ReduceOp::sum, PerReplica{mine()}, StrategyExtended::OneReplica{ranks() - 1});
+  const auto at_last = StrategyExtended{strategy}.reduce_to(ReduceOp::sum, PerReplica{mine()},
+                                                            StrategyExtended::OneReplica{ranks() - 1});
   CHECK(at_last.has_value() == odd_one());
   if (at_last) check_sum(*at_last);
-  const Mirrored<Metrics> first = strategy.extended().broadcast_to(PerReplica{mine()});
+  const Mirrored<Metrics> first = StrategyExtended{strategy}.broadcast_to(PerReplica{mine()});
   CHECK(first.value().loss == 0.5);
   CHECK(first.value().hits.at("a") == 1);
 }
@@ -121,9 +122,9 @@ TEST_CASE("slices are gathered from all ranks, alone and beside dense values", "
     for (const IndexedSlices& each : more) check_all_rows(each);
   });
   const auto at_first =
-      strategy.extended().reduce_to(ReduceOp::sum, PerReplica{repeated_rows()}, StrategyExtended::OneReplica{0});
+      StrategyExtended{strategy}.reduce_to(ReduceOp::sum, PerReplica{repeated_rows()}, StrategyExtended::OneReplica{0});
   if (at_first) check_all_rows(*at_first);
-  const Mirrored<IndexedSlices> first = strategy.extended().broadcast_to(PerReplica{repeated_rows()});
+  const Mirrored<IndexedSlices> first = StrategyExtended{strategy}.broadcast_to(PerReplica{repeated_rows()});
   CHECK(first.value().values.to_vector<float>() == std::vector<float>{1});
 }
 
@@ -215,7 +216,7 @@ TEST_CASE("a shape that is added to the library's works everywhere", "[B-28]") {
                                       context.all_gather(Chain<Tensor>{Tensor::from({rank()}, {1})});
                                   CHECK(rows.front().count() == ranks());
                                   const auto merge = [](Strategy& merging, const Chain<PerReplica<double>>& each) {
-                                    return merging.extended().reduce_to(ReduceOp::sum, each.back());
+                                    return StrategyExtended{merging}.reduce_to(ReduceOp::sum, each.back());
                                   };
                                   CHECK(context.merge_call(merge, args(numbers)) == 10 * ranks());
                                   return context.all_reduce(ReduceOp::sum, numbers);

@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
@@ -54,7 +55,8 @@ TEST_CASE("a batch of another length, order, shape or type on one rank is a mism
   using Batch = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
   const auto mismatch = [&](const Batch& odd) {
     const Batch usual{{for_a, a}, {for_b, b}};
-    return mismatch_of([&] { (void)strategy.extended().batch_reduce_to(ReduceOp::sum, odd_one() ? odd : usual); });
+    return mismatch_of(
+        [&] { (void)StrategyExtended{strategy}.batch_reduce_to(ReduceOp::sum, odd_one() ? odd : usual); });
   };
   const auto usual = Catch::Contains("with sum of f32[2], f64[1]");
   CHECK_THAT(mismatch({{for_a, a}}),
@@ -76,11 +78,11 @@ TEST_CASE("values for other variables on one rank are no operands of one reducti
   const bool other = odd_one();
   const PerReplica<Tensor> value{Tensor::scalar(1.f)};
   const std::string one =
-      mismatch_of([&] { (void)strategy.extended().reduce_to(ReduceOp::sum, value, other ? b : a); });
+      mismatch_of([&] { (void)StrategyExtended{strategy}.reduce_to(ReduceOp::sum, value, other ? b : a); });
   CHECK_THAT(one, Catch::Contains("for 'a'") && Catch::Contains("for 'b'"));
   using Pairs = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
   const Pairs pairs = other ? Pairs{{value, b}, {value, a}} : Pairs{{value, a}, {value, b}};
-  CHECK_THAT(mismatch_of([&] { (void)strategy.extended().batch_reduce_to(ReduceOp::sum, pairs); }),
+  CHECK_THAT(mismatch_of([&] { (void)StrategyExtended{strategy}.batch_reduce_to(ReduceOp::sum, pairs); }),
              Catch::Contains("for 'a' for 'b'") && Catch::Contains("for 'b' for 'a'"));
 }
 
@@ -105,11 +107,11 @@ TEST_CASE("variables of one name are told apart, wherever ranks compare them", "
   check_shows(mismatch_of([&] { strategy.run([&](ReplicaContext&) { mine.assign(Tensor::scalar(2.f)); }); }),
               "with variable 'w'" + own, "with variable 'w_1'" + own);
   const PerReplica<Tensor> value{Tensor::scalar(1.f)};
-  check_shows(mismatch_of([&] { (void)strategy.extended().reduce_to(ReduceOp::sum, value, mine); }),
+  check_shows(mismatch_of([&] { (void)StrategyExtended{strategy}.reduce_to(ReduceOp::sum, value, mine); }),
               "sum of f32[] for 'w'", "sum of f32[] for 'w_1'");
   using Pairs = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
   const Pairs pairs = odd_one() ? Pairs{{value, second}, {value, first}} : Pairs{{value, first}, {value, second}};
-  check_shows(mismatch_of([&] { (void)strategy.extended().batch_reduce_to(ReduceOp::sum, pairs); }),
+  check_shows(mismatch_of([&] { (void)StrategyExtended{strategy}.batch_reduce_to(ReduceOp::sum, pairs); }),
               "for 'w' for 'w_1'", "for 'w_1' for 'w'");
   expect_in_step();
 }
@@ -133,7 +135,7 @@ TEST_CASE("whether an optional result holds a value may differ by rank", "[B-13]
   const auto sum = runtime().strategy().run([](ReplicaContext& context) {
     return context.merge_call(
         [](Strategy& strategy, const PerReplica<int>& value) {
-          return strategy.extended().reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0});
+          return StrategyExtended{strategy}.reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0});
         },
         args(rank() + 1));
   });
@@ -163,7 +165,7 @@ TEST_CASE("a zero is a value like any other, whoever brings it", "[E-4]") {
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{odd_one() ? 0 : 5}) == 5 * (ranks() - 1));
   CHECK(strategy.reduce(ReduceOp::sum, PerReplica<int>{odd_one() ? 5 : 0}) == 5);
   CHECK(strategy.reduce(ReduceOp::mean, PerReplica<double>{0}) == 0);
-  CHECK(strategy.extended().broadcast_to(PerReplica<int>{rank() == 0 ? 0 : 5}).value() == 0);
+  CHECK(StrategyExtended{strategy}.broadcast_to(PerReplica<int>{rank() == 0 ? 0 : 5}).value() == 0);
   CHECK(inside(strategy).group().meeting().meetings() - before == 4);  // none of them was skipped
 }
 
@@ -192,8 +194,9 @@ TEST_CASE("another structure, shape, order or number of all_reduces on one rank 
     if (!odd_one()) (void)context.all_reduce(ReduceOp::sum, 1.0);
   });
   CHECK_THAT(number, Catch::Contains("has finished ") && Catch::Contains("all_reduce #1 (operands.cpp:"));
-  const auto broadcast = mismatch_of(
-      [&] { (void)runtime().strategy().extended().broadcast_to(Tensor::zeros(DType::f32, {odd_one() ? 3 : 2})); });
+  const auto broadcast = mismatch_of([&] {
+    (void)StrategyExtended{runtime().strategy()}.broadcast_to(Tensor::zeros(DType::f32, {odd_one() ? 3 : 2}));
+  });
   CHECK_THAT(broadcast, Catch::Contains("broadcast #") && Catch::Contains(" (operands.cpp:") &&
                             Catch::Contains("with f32[3]") && Catch::Contains("with f32[2]"));
   expect_in_step();

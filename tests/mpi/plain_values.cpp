@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
@@ -55,13 +56,13 @@ TEST_CASE("the mean of a mirrored value is that value, without communication", "
   const Mirrored<int> seven = strategy.same_on_all(7);
   const Mirrored<Tensor> tensor = strategy.same_on_all(Tensor::scalar(7));
   const auto meetings = meetings_of([&] {
-    const Mirrored<int> mean = strategy.extended().reduce_to(ReduceOp::mean, seven);
+    const Mirrored<int> mean = StrategyExtended{strategy}.reduce_to(ReduceOp::mean, seven);
     CHECK(mean.value() == 7);  // though it is an integer: nothing is divided
-    const Mirrored<Tensor> of_tensor = strategy.extended().reduce_to(ReduceOp::mean, tensor, variable);
+    const Mirrored<Tensor> of_tensor = StrategyExtended{strategy}.reduce_to(ReduceOp::mean, tensor, variable);
     CHECK(of_tensor.value().view().data() == tensor.value().view().data());
     for (int root = 0; root < ranks(); ++root) {
       const std::optional<int> at_root =
-          strategy.extended().reduce_to(ReduceOp::mean, seven, StrategyExtended::OneReplica{root});
+          StrategyExtended{strategy}.reduce_to(ReduceOp::mean, seven, StrategyExtended::OneReplica{root});
       CHECK(at_root == (rank() == root ? std::optional{7} : std::nullopt));
     }
     check_same(7, strategy.reduce(ReduceOp::mean, seven));
@@ -74,7 +75,7 @@ TEST_CASE("the sum of a mirrored value is refused, on one replica too", "[E-1]")
   const Variable variable = strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(0.f); });
   const Mirrored<int> seven = strategy.same_on_all(7);
   const auto meetings = meetings_of([&] {
-    StrategyExtended& extended = strategy.extended();
+    const StrategyExtended extended{strategy};
     CHECK_THROWS_AS(extended.reduce_to(ReduceOp::sum, seven), InvalidArgument);
     CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, seven), mirrored_sum);
     CHECK_THROWS_WITH(extended.reduce_to(ReduceOp::sum, seven, variable), mirrored_sum);
@@ -91,7 +92,7 @@ TEST_CASE("the mean of a plain value is each rank's own, without communication, 
   const Variable variable = strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(0.f); });
   const Tensor tensor = own();
   const auto meetings = meetings_of([&] {
-    StrategyExtended& extended = strategy.extended();
+    const StrategyExtended extended{strategy};
     check_same(rank(), extended.reduce_to(ReduceOp::mean, rank()));
     check_same(rank(), extended.reduce_to(ReduceOp::mean, rank(), variable));
     check_same(rank(), strategy.reduce(ReduceOp::mean, rank()));
@@ -108,7 +109,7 @@ TEST_CASE("the mean of a plain value is each rank's own, without communication, 
 TEST_CASE("the sum of a plain value is refused by several replicas, and is that value on one", "[E-2][E-6]") {
   Strategy strategy = runtime().make_strategy();
   const Variable variable = strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(0.f); });
-  StrategyExtended& extended = strategy.extended();
+  const StrategyExtended extended{strategy};
   check_same(5, Strategy::current().reduce(ReduceOp::sum, 5));  // the default strategy has one replica
   const auto meetings = meetings_of([&] {
     if (ranks() == 1) {
@@ -131,7 +132,7 @@ TEST_CASE("the sum of a plain value is refused by several replicas, and is that 
 }
 
 TEST_CASE("the sum of a plain value on one replica is a copy with memory of its own, wherever it is wanted", "[E-7]") {
-  StrategyExtended& extended = Strategy::current().extended();  // the default strategy has one replica
+  const StrategyExtended extended{Strategy::current()};  // the default strategy has one replica
   const Variable variable = Strategy::current().create_variable({.name = "v"}, [] { return Tensor::scalar(0.f); });
   const auto row = [] { return Tensor::from({std::int64_t{3}}, {1}); };
   const std::pair<Tensor, IndexedSlices> value{own(), {Tensor::from({4.f}, {1, 1}), row(), {9, 1}}};
@@ -150,7 +151,7 @@ TEST_CASE("the sum of a plain value on one replica is a copy with memory of its 
 }
 
 TEST_CASE("a plain tensor, or a nest of anything, is broadcast as replica 0's, and a mirrored value stays", "[E-29]") {
-  StrategyExtended& extended = runtime().strategy().extended();
+  const StrategyExtended extended{runtime().strategy()};
   const Mirrored<int> seven = runtime().strategy().same_on_all(7);
   const auto local = meetings_of([&] {
     const Mirrored<int> again = extended.broadcast_to(seven);
@@ -177,7 +178,7 @@ TEST_CASE("context comes first, then the destination, then whether there is such
   const Variable variable = strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(0.f); });
   const Mirrored<int> seven = strategy.same_on_all(7);
   strategy.run([&](ReplicaContext&) {
-    StrategyExtended& extended = strategy.extended();
+    const StrategyExtended extended{strategy};
     CHECK_THROWS_AS(extended.reduce_to(ReduceOp::mean, 1), ContextError);
     CHECK_THROWS_AS(extended.reduce_to(ReduceOp::sum, seven), ContextError);
     CHECK_THROWS_AS(extended.reduce_to(ReduceOp::mean, 1, variable), ContextError);
@@ -185,12 +186,12 @@ TEST_CASE("context comes first, then the destination, then whether there is such
     CHECK_THROWS_AS(strategy.reduce(ReduceOp::mean, seven), ContextError);
     CHECK_THROWS_AS(extended.broadcast_to(seven), ContextError);
     CHECK_THROWS_AS(extended.broadcast_to(own()), ContextError);
-    CHECK_THROWS_AS(other.extended().reduce_to(ReduceOp::mean, 1, variable), ContextError);
+    CHECK_THROWS_AS(StrategyExtended{other}.reduce_to(ReduceOp::mean, 1, variable), ContextError);
   });
   const Scope scope = other.scope();
-  CHECK_THROWS_AS(strategy.extended().reduce_to(ReduceOp::mean, 1), ContextError);
-  CHECK_THROWS_WITH(other.extended().reduce_to(ReduceOp::sum, seven, variable),
+  CHECK_THROWS_AS(StrategyExtended{strategy}.reduce_to(ReduceOp::mean, 1), ContextError);
+  CHECK_THROWS_WITH(StrategyExtended{other}.reduce_to(ReduceOp::sum, seven, variable),
                     Catch::EndsWith("): variable 'v' was not created by " + other.name()));
-  CHECK_THROWS_WITH(other.extended().reduce_to(ReduceOp::sum, 1, StrategyExtended::OneReplica{ranks()}),
+  CHECK_THROWS_WITH(StrategyExtended{other}.reduce_to(ReduceOp::sum, 1, StrategyExtended::OneReplica{ranks()}),
                     Catch::Contains("): destination: replica " + std::to_string(ranks()) + " is not one of"));
 }

@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/base/element_type.hpp"
 #include "core/control/meeting_point.hpp"
@@ -47,10 +48,10 @@ void check_sums(Strategy& strategy, std::int64_t count) {
   if (is_floating_point(detail::dtype_of<T>))
     check_all_equal<T>(strategy.reduce(ReduceOp::mean, value), static_cast<float>(ranks() + 1) / 2);
   const int root = last();
-  const auto at_root = strategy.extended().reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{root});
+  const auto at_root = StrategyExtended{strategy}.reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{root});
   CHECK(at_root.has_value() == (rank() == root));
   if (at_root) check_all_equal<T>(*at_root, static_cast<float>(triangle()));
-  check_all_equal<T>(strategy.extended().broadcast_to(value).value(), 1);
+  check_all_equal<T>(StrategyExtended{strategy}.broadcast_to(value).value(), 1);
 }
 
 }  // namespace

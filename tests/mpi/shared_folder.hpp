@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "support/job.hpp"
 #include "support/ranks.hpp"
@@ -22,7 +23,7 @@ class SharedFolder {
     if (runtime().is_chief()) own_.emplace();
     std::vector<std::uint8_t> text(256);
     if (own_) std::ranges::copy(own_->path().string(), text.begin());
-    const auto shared = runtime().strategy().extended().broadcast_to(PerReplica{Tensor::from(text, {256})});
+    const auto shared = StrategyExtended{runtime().strategy()}.broadcast_to(PerReplica{Tensor::from(text, {256})});
     text = shared.value().to_vector<std::uint8_t>();
     path_ = std::string{text.begin(), std::ranges::find(text, 0)};
   }

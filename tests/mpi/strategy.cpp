@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
@@ -86,7 +87,7 @@ TEST_CASE("merge_call runs its function on every rank, in cross-replica context"
           CHECK(Strategy::in_cross_replica_context());
           CHECK(ReplicaContext::current() == nullptr);
           CHECK(value.local() == rank() + 1);
-          return merged.extended().reduce_to(ReduceOp::sum, value);
+          return StrategyExtended{merged}.reduce_to(ReduceOp::sum, value);
         },
         args(rank() + 1));
     CHECK(ReplicaContext::current() == &context);
@@ -122,7 +123,7 @@ TEST_CASE("any number of merge_calls, also in runs inside merge functions", "[B-
         return merged.run([&](ReplicaContext& inner) {
           return inner.merge_call(
               [](Strategy& innermost, const PerReplica<int>& value) {
-                return innermost.extended().reduce_to(ReduceOp::sum, value);
+                return StrategyExtended{innermost}.reduce_to(ReduceOp::sum, value);
               },
               args(i * (rank() + 1)));
         });
@@ -141,7 +142,7 @@ TEST_CASE("what a merge function returns is unwrapped leaf by leaf, on each rank
   runtime().strategy().run([](ReplicaContext& context) {
     const std::tuple<int, int, std::string, std::map<std::string, int>> result = context.merge_call(
         [](Strategy& strategy, const PerReplica<int>& value) {
-          return std::tuple{value, strategy.extended().reduce_to(ReduceOp::sum, value), std::string{"plain"},
+          return std::tuple{value, StrategyExtended{strategy}.reduce_to(ReduceOp::sum, value), std::string{"plain"},
                             std::map<std::string, PerReplica<int>>{{"own", value}}};
         },
         args(rank() + 1));
@@ -222,13 +223,13 @@ TEST_CASE("tensors without elements are agreed on and reduced like others, alone
 TEST_CASE("reduce_to one replica gives it to that one alone", "[E-20]") {
   Strategy& strategy = runtime().strategy();
   for (int root = 0; root < ranks(); ++root) {
-    const auto got = strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1.f + rank(), 2})},
-                                                   StrategyExtended::OneReplica{root});
+    const auto got = StrategyExtended{strategy}.reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1.f + rank(), 2})},
+                                                          StrategyExtended::OneReplica{root});
     REQUIRE(got.has_value() == (rank() == root));
     if (got) CHECK(got->to_vector<float>() == std::vector<float>{1.f * triangle(), 2.f * ranks()});
   }
   CHECK_THROWS_AS(
-      strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, StrategyExtended::OneReplica{ranks()}),
+      StrategyExtended{strategy}.reduce_to(ReduceOp::sum, PerReplica<int>{1}, StrategyExtended::OneReplica{ranks()}),
       InvalidArgument);
 }
 
@@ -244,7 +245,7 @@ TEST_CASE("batch_reduce_to reduces each value to its variable, types mixed", "[E
   const Variable b = strategy.create_variable({.name = "b"}, [] { return Tensor::scalar(std::int64_t{0}); });
   const std::vector<std::pair<PerReplica<Tensor>, Variable>> batch{
       {PerReplica<Tensor>{of({1.f * rank(), 1})}, a}, {PerReplica<Tensor>{Tensor::scalar(std::int64_t{rank()})}, b}};
-  const auto sums = strategy.extended().batch_reduce_to(ReduceOp::sum, batch);
+  const auto sums = StrategyExtended{strategy}.batch_reduce_to(ReduceOp::sum, batch);
   REQUIRE(sums.size() == 2);
   CHECK(sums[0].value().to_vector<float>() == std::vector<float>{1.f * (triangle() - ranks()), 1.f * ranks()});
   CHECK(sums[1].value().to_vector<std::int64_t>() == std::vector<std::int64_t>{triangle() - ranks()});
@@ -256,7 +257,7 @@ TEST_CASE("an update's function gets the handle that was given, of its own type"
   const SyncOnReadVariable own = strategy.create_sync_on_read(
       {.name = "own", .aggregation = Variable::Aggregation::sum}, [] { return Tensor::scalar(0.f); });
   strategy.seal();
-  StrategyExtended& extended = strategy.extended();
+  const StrategyExtended extended{strategy};
   const Mirrored<Tensor> sum = extended.reduce_to(ReduceOp::sum, PerReplica{Tensor::scalar(1.f + rank())}, w);
   extended.update(
       w, [](MirroredVariable variable, Tensor delta) { variable.assign_add(delta); }, args(sum));
@@ -267,7 +268,7 @@ TEST_CASE("an update's function gets the handle that was given, of its own type"
 
 TEST_CASE("broadcast_to gives everyone replica 0's value", "[A-56][E-9][E-30]") {
   Strategy& strategy = runtime().strategy();
-  const auto all = strategy.extended().broadcast_to(PerReplica<std::vector<int>>{{10 * (rank() + 1), rank()}});
+  const auto all = StrategyExtended{strategy}.broadcast_to(PerReplica<std::vector<int>>{{10 * (rank() + 1), rank()}});
   CHECK(all.value() == std::vector<int>{10, 0});
 }
 
@@ -275,7 +276,7 @@ TEST_CASE("broadcast_to looks at its context before it looks at the value, and m
   Strategy& strategy = runtime().strategy();
   const PerReplica<IndexedSlices> two_values_for_one_row{
       {Tensor::zeros(DType::f32, {2, 1}), Tensor::from<std::int64_t>({0}, {1}), {9, 1}}};
-  const auto broadcast = [&] { (void)strategy.extended().broadcast_to(two_values_for_one_row); };
+  const auto broadcast = [&] { (void)StrategyExtended{strategy}.broadcast_to(two_values_for_one_row); };
   strategy.run([&](ReplicaContext&) {
     const auto before = inside(strategy).group().meeting().meetings();
     CHECK_THROWS_AS(broadcast(), ContextError);
@@ -294,8 +295,8 @@ TEST_CASE("a variable has replica 0's initial value on every rank", "[A-51][C-1]
   CHECK(w.local().to_vector<float>() == std::vector<float>{0, 5});
   CHECK(v.local().to_vector<std::int32_t>() == std::vector<std::int32_t>{1});
   CHECK(reinterpret_cast<std::uintptr_t>(w.local().data()) % 256 == 0);
-  CHECK(strategy.extended().variable_created_in_scope(w));
-  CHECK_FALSE(runtime().strategy().extended().variable_created_in_scope(w));
+  CHECK(StrategyExtended{strategy}.variable_created_in_scope(w));
+  CHECK_FALSE(StrategyExtended{runtime().strategy()}.variable_created_in_scope(w));
 }
 
 TEST_CASE("variables created after a seal are laid out by the next run, and the others keep their memory") {
@@ -314,8 +315,8 @@ TEST_CASE("update assigns on every rank, rebroadcast makes replica 0's values co
   const MirroredVariable w = strategy.create_variable({.name = "w"}, [] { return of({1, 2}); });
   strategy.seal();
   const Mirrored<Tensor> sum =
-      strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1, 1.f + rank()})}, w);
-  strategy.extended().update(
+      StrategyExtended{strategy}.reduce_to(ReduceOp::sum, PerReplica<Tensor>{of({1, 1.f + rank()})}, w);
+  StrategyExtended{strategy}.update(
       w, [](const Variable& v, const Tensor& delta) { v.assign_add(delta); }, args(sum));
   CHECK(w.local().to_vector<float>() == std::vector<float>{1.f + ranks(), 2.f + triangle()});
   w.assign_add(of({1.f * rank(), 0}));  // replicas drift
@@ -333,7 +334,7 @@ TEST_CASE("an update is this rank's alone: it has happened when it returns, with
       component.assign_add(of({one}));
       return std::string{"added"};
     };
-    CHECK(strategy.extended().update(w, add, args(1.f)) == "added");
+    CHECK(StrategyExtended{strategy}.update(w, add, args(1.f)) == "added");
     CHECK(w.local().to_vector<float>() == std::vector<float>{2});
   }
   CHECK(inside(strategy).group().meeting().meetings() == before);  // nobody waited for the others' updates
@@ -458,9 +459,9 @@ TEST_CASE("two strategies of one process have stores of their own and share the 
   a.seal();
   b.seal();
   CHECK(in_a.local().to_vector<float>() != in_b.local().to_vector<float>());
-  CHECK_THROWS_AS(a.extended().update(in_b, [](const Variable&) {}), InvalidArgument);
-  CHECK(&a.extended().strategy() == &a);
-  CHECK(&b.extended().strategy() == &b);
+  CHECK_THROWS_AS(StrategyExtended{a}.update(in_b, [](const Variable&) {}), InvalidArgument);
+  CHECK(&StrategyExtended{a}.strategy() == &a);
+  CHECK(&StrategyExtended{b}.strategy() == &b);
   Strategy moved = std::move(b);
   CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == ranks());
 }

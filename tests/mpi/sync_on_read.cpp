@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"
@@ -85,7 +86,7 @@ TEST_CASE("read and read_var are one agreement, also in a scope and in a merge f
   const auto expected = program.read();
   const Scope scope = program.strategy.scope();
   const auto before = inside(program.strategy).group().meeting().meetings();
-  CHECK(program.strategy.extended().read_var(program.v).to_vector<double>() == expected);
+  CHECK(StrategyExtended{program.strategy}.read_var(program.v).to_vector<double>() == expected);
   CHECK(inside(program.strategy).group().meeting().meetings() == before + 1);
   program.strategy.run([&](ReplicaContext& context) {
     CHECK_THROWS_AS(program.v.read(), ContextError);
@@ -107,7 +108,7 @@ TEST_CASE("an assignment in cross-replica context is what the next read gives", 
   CHECK_THROWS_WITH(mean.v.assign_sub(doubles({1, 1})),
                     Catch::StartsWith("assign_sub (sync_on_read.cpp:") &&
                         Catch::Contains("): Replica-local variables may only be assigned in a replica context"));
-  mean.strategy.extended().update(
+  StrategyExtended{mean.strategy}.update(
       mean.v, [](const Variable& component, const Tensor& delta) { component.assign_add(delta); },
       args(mean.strategy.same_on_all(doubles({1, 1}))));
   CHECK(mean.component() == std::vector<double>{13, 25});
@@ -138,7 +139,7 @@ TEST_CASE("without an aggregation there is no reading, before any communication"
   program.add_rank();
   const auto before = inside(program.strategy).group().meeting().meetings();
   CHECK_THROWS_AS(program.v.read(), InvalidArgument);
-  CHECK_THROWS_AS(program.strategy.extended().read_var(program.v), InvalidArgument);
+  CHECK_THROWS_AS(StrategyExtended{program.strategy}.read_var(program.v), InvalidArgument);
   CHECK(inside(program.strategy).group().meeting().meetings() == before);
   CHECK(program.component() == std::vector<double>{1.0 + rank(), 2});
   CHECK_FALSE(program.v.trainable());

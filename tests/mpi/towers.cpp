@@ -9,6 +9,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/tf/estimator/replicate_model_fn.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "mpi/tower_program.hpp"
 #include "support/ranks.hpp"
@@ -72,7 +73,7 @@ TEST_CASE("a tower computes on its rank's device, where its variables are, and m
           "[J-3][J-4][J-22][J-40]") {
   TowerProgram program{[](Tower& tower, const Tensor&, const auto&) {
     CHECK(ten(tower).local().device() == tower.context().strategy().stream().kind());
-    const auto devices = runtime().strategy().extended().worker_devices();
+    const auto devices = StrategyExtended{runtime().strategy()}.worker_devices();
     CHECK(tower.context().devices() == std::vector{devices.at(static_cast<std::size_t>(rank()))});
     return EstimatorSpec{};
   }};

@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,7 +1,7 @@
 // Fits a plane to 128 points, which the ranks share: mpirun -n 2 first
 #include <cstdio>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 using namespace lockstep;
 
 void train(Runtime& runtime) {

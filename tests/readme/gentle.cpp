@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

@@ -1,7 +1,7 @@
 // Fits a plane to points, on any number of ranks: mpirun -n 2 trainer
 #include <cstdio>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 using namespace lockstep;
 

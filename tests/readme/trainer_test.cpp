@@ -117,6 +117,7 @@ TEST_CASE("a library of another version is refused in one line") {
 
 TEST_CASE("the programs that the front doors show run") {
   CHECK(output_of("LOCKSTEP_FRONT_DOOR_LOCKSTEP", 2) == "0.1 from 2 ranks\n");
+  CHECK(output_of("LOCKSTEP_FRONT_DOOR_TRAINING", 2) == "0.4375\n");
   CHECK(output_of("LOCKSTEP_FRONT_DOOR_TF", 2) == "3\n7\n5\n");
   CHECK(output_of("LOCKSTEP_FRONT_DOOR_MODELS", 2, std::getenv("LOCKSTEP_SMALL_DATA")).empty());
 }

@@ -19,7 +19,7 @@
 #include <mpi.h>
 #include <unistd.h>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 #include "support/next_function.hpp"
 

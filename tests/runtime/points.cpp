@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <lockstep/lockstep.hpp>
+#include <lockstep/training.hpp>
 
 #include "core/cluster/launch.hpp"
 #include "support/next_function.hpp"

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
+#include <lockstep/training.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"

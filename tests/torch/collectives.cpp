@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/collectives.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/training.hpp>
 
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/training.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "support/ranks.hpp"

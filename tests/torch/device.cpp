@@ -3,9 +3,9 @@
 #include "torch_and_catch.hpp"
 // clang-format on
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
+#include <lockstep/training.hpp>
 
 #include "support/ranks.hpp"
 

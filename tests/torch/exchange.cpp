@@ -6,10 +6,10 @@
 #include <torch/nn.h>
 #include <torch/optim.h>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/torch/script.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
+#include <lockstep/training.hpp>
 
 #include "jobs.hpp"
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/training.hpp>
 
 #include "generated_modules.hpp"
 #include "support/ranks.hpp"

@@ -6,8 +6,8 @@
 #include <torch/nn.h>
 #include <torch/optim.h>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/training.hpp>
 
 #include "jobs.hpp"
 

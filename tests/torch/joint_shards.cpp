@@ -11,8 +11,8 @@
 
 #include <dlfcn.h>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
+#include <lockstep/training.hpp>
 
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"

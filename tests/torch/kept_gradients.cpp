@@ -7,8 +7,8 @@
 #include <functional>
 #include <string>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/training.hpp>
 
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <torch/optim.h>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/training.hpp>
 
 #include "jobs.hpp"
 

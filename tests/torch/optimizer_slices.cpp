@@ -8,8 +8,8 @@
 #include <iterator>
 #include <string>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/replicated_optimizer.hpp>
+#include <lockstep/training.hpp>
 
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"

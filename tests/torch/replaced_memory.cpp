@@ -8,8 +8,8 @@
 
 #include <torch/serialize.h>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/training.hpp>
 
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/replicated_optimizer.hpp>
+#include <lockstep/training.hpp>
 
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"

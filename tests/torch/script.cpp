@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/script.hpp>
 #include <lockstep/torch/sync_batch_norm.hpp>
+#include <lockstep/training.hpp>
 
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/lockstep.hpp>
 #include <lockstep/torch/data_parallel.hpp>
+#include <lockstep/training.hpp>
 
 #include "support/child_process.hpp"
 #include "support/ranks.hpp"

@@ -8,6 +8,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/job/sim/sim.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/comm/communicator.hpp"
 #include "core/device/device.hpp"
@@ -48,7 +49,8 @@ TEST_CASE("reductions give the bits of the fixed tree, on any number of ranks") 
         const auto in_merge = strategy.run([&](ReplicaContext& context) {
           return context.merge_call(
               [&](Strategy& merged, const PerReplica<Tensor>& value) {
-                return merged.extended().reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{ranks - 1});
+                return StrategyExtended{merged}.reduce_to(ReduceOp::sum, value,
+                                                          StrategyExtended::OneReplica{ranks - 1});
               },
               args(mine));
         });

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 #include <lockstep/tf/feed/distributed_input.hpp>
 
 #include "core/control/meeting_point.hpp"
@@ -192,7 +193,7 @@ class Player {
         const Tensor sum = context->merge_call(
             [&](Strategy& strategy, const PerReplica<Tensor>& value) {
               inside();
-              return strategy.extended().reduce_to(op_of(operation), value);
+              return StrategyExtended{strategy}.reduce_to(op_of(operation), value);
             },
             args(mine()));
         return expect_exact(operation, sum, sum_of(operation));
@@ -201,8 +202,8 @@ class Player {
         const auto sum = context->merge_call(
             [&](Strategy& strategy, const PerReplica<Tensor>& value) {
               inside();
-              return PerReplica{
-                  strategy.extended().reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{operation.root})};
+              return PerReplica{StrategyExtended{strategy}.reduce_to(ReduceOp::sum, value,
+                                                                     StrategyExtended::OneReplica{operation.root})};
             },
             args(mine()));
         if (sum) expect_exact(operation, *sum, sum_of(operation));
@@ -212,7 +213,7 @@ class Player {
         const Tensor of_first = context->merge_call(
             [&](Strategy& strategy, const PerReplica<Tensor>& value) {
               inside();
-              return strategy.extended().broadcast_to(value);
+              return StrategyExtended{strategy}.broadcast_to(value);
             },
             args(mine()));
         return expect_exact(operation, of_first, brought_by(operation, 0));

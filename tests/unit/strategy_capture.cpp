@@ -10,6 +10,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/comm/backends.hpp"
 #include "core/control/meeting_point.hpp"
@@ -45,18 +46,18 @@ TEST_CASE("a merge_call, and every other collective, is refused while the stream
       {.name = "c", .aggregation = Variable::Aggregation::sum}, [] { return Tensor::scalar(1.f); });
   f.strategy.seal();
   const PerReplica<int> value{1};
-  const auto mapped = f.strategy.extended().map(std::vector{1}, [](int item) { return item; });
+  const auto mapped = StrategyExtended{f.strategy}.map(std::vector{1}, [](int item) { return item; });
   const std::map<std::string, std::function<void()>> collectives{
       {"seal", [&] { f.strategy.seal(); }},
       {"rebroadcast", [&] { f.strategy.rebroadcast(); }},
       {"attest", [&] { f.strategy.attest(); }},
       {"create_variable", [&] { f.strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); }); }},
       {"same_on_all", [&] { (void)f.strategy.same_on_all(1); }},
-      {"reduce_to", [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, value); }},
+      {"reduce_to", [&] { (void)StrategyExtended{f.strategy}.reduce_to(ReduceOp::sum, value); }},
       {"reduce_to one",
-       [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0}); }},
-      {"reduce_to of what map returns", [&] { (void)f.strategy.extended().reduce_to(ReduceOp::sum, mapped); }},
-      {"broadcast_to", [&] { (void)f.strategy.extended().broadcast_to(value); }},
+       [&] { (void)StrategyExtended{f.strategy}.reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0}); }},
+      {"reduce_to of what map returns", [&] { (void)StrategyExtended{f.strategy}.reduce_to(ReduceOp::sum, mapped); }},
+      {"broadcast_to", [&] { (void)StrategyExtended{f.strategy}.broadcast_to(value); }},
       {"read", [&] { (void)counter.read(); }},
   };
   const auto refused = [&](const std::function<void()>& collective) {
@@ -106,7 +107,8 @@ TEST_CASE("what is this rank's alone goes on while its stream is captured") {
   const MirroredVariable variable = f.strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
   f.strategy.seal();
   f.capturing = true;
-  f.strategy.extended().update(variable, [](const Variable& component) { component.assign(Tensor::scalar(2.f)); });
+  StrategyExtended{f.strategy}.update(variable,
+                                      [](const Variable& component) { component.assign(Tensor::scalar(2.f)); });
   CHECK(f.strategy.run([](ReplicaContext& context) { return context.replica_id_in_sync_group(); }).local() == 0);
   f.capturing = false;
   CHECK(variable.local().to_vector<float>() == std::vector<float>{2});

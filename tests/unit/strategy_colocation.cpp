@@ -7,6 +7,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "strategy_support.hpp"
@@ -27,7 +28,7 @@ TEST_CASE("variables are created beside a variable of the same strategy, in ever
   TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   const auto create = [&](const std::string& name) {
-    const StrategyExtended::Colocation beside = f.strategy.extended().colocate_vars_with(variable);
+    const StrategyExtended::Colocation beside = StrategyExtended{f.strategy}.colocate_vars_with(variable);
     make(f.strategy, name);
     f.strategy.create_sync_on_read({.name = name + " counter"}, [] { return Tensor::scalar(1.f); });
   };
@@ -57,7 +58,7 @@ TEST_CASE("colocate_vars_with refuses another strategy's variable by both names"
   const MirroredVariable orphan = make(*short_lived, "o");
   short_lived.reset();
   const Scope scope = f.strategy.scope();
-  StrategyExtended& extended = f.strategy.extended();
+  const StrategyExtended extended{f.strategy};
   CHECK_THROWS_AS(extended.colocate_vars_with(foreign), InvalidArgument);
   const std::string told =
       "`colocate_vars_with` must only be passed a variable created in this `Strategy::scope()`, that of strategy 0, "
@@ -70,7 +71,7 @@ TEST_CASE("colocate_vars_with refuses another strategy's variable by both names"
 TEST_CASE("colocate_vars_with needs the scope of its strategy", "[A-11][A-52]") {
   TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
-  StrategyExtended& extended = f.strategy.extended();
+  const StrategyExtended extended{f.strategy};
   CHECK_THROWS_AS(extended.colocate_vars_with(variable), ContextError);
   CHECK_THROWS_WITH(extended.colocate_vars_with(variable),
                     Catch::StartsWith("colocate_vars_with (strategy_colocation.cpp:") &&
@@ -85,7 +86,7 @@ TEST_CASE("creation under colocate_vars_with looks at the scope again", "[A-52]"
   const MirroredVariable variable = make(f.strategy, "w");
   const auto guard_that_outlives_its_scope = [&] {
     const Scope scope = f.strategy.scope();
-    return f.strategy.extended().colocate_vars_with(variable);
+    return StrategyExtended{f.strategy}.colocate_vars_with(variable);
   };
   {
     const StrategyExtended::Colocation beside = guard_that_outlives_its_scope();
@@ -112,11 +113,11 @@ TEST_CASE("the default strategy is current outside of every scope, and creates b
   Strategy& strategy = Strategy::current();
   const MirroredVariable variable = make(strategy, "w");
   {
-    const StrategyExtended::Colocation beside = strategy.extended().colocate_vars_with(variable);
+    const StrategyExtended::Colocation beside = StrategyExtended{strategy}.colocate_vars_with(variable);
     CHECK_NOTHROW(make(strategy, "v"));
     CHECK_THROWS_WITH(make(f.strategy, "v"), Catch::EndsWith("Need to be inside `Strategy::scope()` for strategy 0"));
   }
   const Scope scope = f.strategy.scope();
-  CHECK_THROWS_WITH(strategy.extended().colocate_vars_with(variable),
+  CHECK_THROWS_WITH(StrategyExtended{strategy}.colocate_vars_with(variable),
                     Catch::EndsWith("Mixing different Strategy objects: strategy 0 is not the default strategy"));
 }

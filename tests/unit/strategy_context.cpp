@@ -13,6 +13,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "strategy_support.hpp"
@@ -36,7 +37,7 @@ constexpr const char* read_in_run =
 /// Every method that needs cross-replica context, as `strategy`'s.
 std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& strategy,
                                                                    const MirroredVariable& variable) {
-  StrategyExtended& extended = strategy.extended();
+  const StrategyExtended extended{strategy};
   const PerReplica<Tensor> value{Tensor::scalar(1.f)};
   return {
       {"scope", [&strategy] { (void)strategy.scope(); }},
@@ -45,35 +46,36 @@ std::map<std::string, std::function<void()>> cross_replica_methods(Strategy& str
       {"seal", [&strategy] { strategy.seal(); }},
       {"rebroadcast", [&strategy] { strategy.rebroadcast(); }},
       {"reduce", [&strategy] { (void)strategy.reduce(ReduceOp::sum, PerReplica<int>{1}); }},
-      {"reduce_to", [&extended, value] { (void)extended.reduce_to(ReduceOp::sum, value); }},
-      {"reduce_to a variable", [&, value, variable] { (void)extended.reduce_to(ReduceOp::sum, value, variable); }},
+      {"reduce_to", [extended, value] { (void)extended.reduce_to(ReduceOp::sum, value); }},
+      {"reduce_to a variable",
+       [extended, value, variable] { (void)extended.reduce_to(ReduceOp::sum, value, variable); }},
       {"reduce_to one",
-       [&extended, value] { (void)extended.reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0}); }},
+       [extended, value] { (void)extended.reduce_to(ReduceOp::sum, value, StrategyExtended::OneReplica{0}); }},
       {"batch_reduce_to",
-       [&extended, value, variable] {
+       [extended, value, variable] {
          (void)extended.batch_reduce_to(ReduceOp::sum, Pairs{{value, variable}});
        }},
-      {"broadcast_to", [&extended, value] { (void)extended.broadcast_to(value); }},
-      {"update", [&extended, variable] { extended.update(variable, [](const Variable&) {}); }},
+      {"broadcast_to", [extended, value] { (void)extended.broadcast_to(value); }},
+      {"update", [extended, variable] { extended.update(variable, [](const Variable&) {}); }},
       {"update with arguments",
-       [&extended, variable] {
+       [extended, variable] {
          extended.update(
              variable, [](const Variable&, int, int) {}, args(1, 2));
        }},
-      {"update_non_slot", [&extended] { extended.update_non_slot({}, [] {}); }},
+      {"update_non_slot", [extended] { extended.update_non_slot({}, [] {}); }},
       {"update_non_slot with arguments",
-       [&extended] {
+       [extended] {
          extended.update_non_slot(
              {}, [](int, int) {}, args(1, 2));
        }},
-      {"map", [&extended] { (void)extended.map(std::vector{1}, [](int item) { return item; }); }},
+      {"map", [extended] { (void)extended.map(std::vector{1}, [](int item) { return item; }); }},
       {"map with arguments",
-       [&extended] {
+       [extended] {
          (void)extended.map(
              std::vector{1}, [](int item, int a, int b) { return item + a + b; }, args(1, 2));
        }},
-      {"read_var", [&extended, variable] { (void)extended.read_var(variable); }},
-      {"read_vars", [&extended, variable] { (void)extended.read_vars({variable}); }},
+      {"read_var", [extended, variable] { (void)extended.read_var(variable); }},
+      {"read_vars", [extended, variable] { (void)extended.read_vars({variable}); }},
   };
 }
 
@@ -232,7 +234,7 @@ TEST_CASE("contexts are left in the reverse of the order they were entered in, a
         const Visit in_run = visit();
         context.merge_call([&](Strategy& merged) {
           const Visit in_merge = visit();
-          merged.extended().update(variable, [&](const Variable&) {
+          StrategyExtended{merged}.update(variable, [&](const Variable&) {
             const Visit in_update = visit();
             merged.run([&](ReplicaContext&) {
               const Visit innermost = visit();
@@ -278,9 +280,9 @@ TEST_CASE("methods for cross-replica context refuse replica context, before any 
     }
     CHECK(f.meetings() == before);
     // These need no context.
-    CHECK(f.strategy.extended().variable_created_in_scope(variable));
-    CHECK(f.strategy.extended().should_checkpoint());
-    CHECK(f.strategy.extended().should_save_summary());
+    CHECK(StrategyExtended{f.strategy}.variable_created_in_scope(variable));
+    CHECK(StrategyExtended{f.strategy}.should_checkpoint());
+    CHECK(StrategyExtended{f.strategy}.should_save_summary());
     CHECK(f.strategy.num_replicas_in_sync() == 1);
   });
 }
@@ -346,14 +348,14 @@ TEST_CASE("the same methods work in a scope, in a merge function, in update cont
     allowed();
   }
   f.strategy.run([&](ReplicaContext& context) { context.merge_call([&](Strategy&) { allowed(); }); });
-  f.strategy.extended().update_non_slot({}, allowed);
+  StrategyExtended{f.strategy}.update_non_slot({}, allowed);
 }
 
 TEST_CASE("update is cross-replica context of its own", "[A-61][C-37]") {
   TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   f.strategy.seal();
-  const int result = f.strategy.extended().update(
+  const int result = StrategyExtended{f.strategy}.update(
       variable,
       [&](const Variable& component, int five) {
         CHECK(Strategy::in_cross_replica_context());
@@ -366,7 +368,7 @@ TEST_CASE("update is cross-replica context of its own", "[A-61][C-37]") {
   CHECK(result == 6);
   CHECK(variable.local().to_vector<float>() == std::vector<float>{3});
   CHECK_FALSE(Strategy::has_current());
-  CHECK_THROWS_AS(f.strategy.extended().update(variable, [](const Variable&) { throw std::runtime_error{"x"}; }),
+  CHECK_THROWS_AS(StrategyExtended{f.strategy}.update(variable, [](const Variable&) { throw std::runtime_error{"x"}; }),
                   std::runtime_error);
   CHECK_FALSE(Strategy::has_current());
 }
@@ -385,8 +387,8 @@ TEST_CASE("variables are created in every context of their strategy, whose they 
   });
   for (const MirroredVariable& variable : made) {
     CAPTURE(variable.name());
-    CHECK(f.strategy.extended().variable_created_in_scope(variable));
-    CHECK_FALSE(f.other.extended().variable_created_in_scope(variable));
+    CHECK(StrategyExtended{f.strategy}.variable_created_in_scope(variable));
+    CHECK_FALSE(StrategyExtended{f.other}.variable_created_in_scope(variable));
     CHECK(std::ranges::count(f.strategy.store().variables(), &inside(variable).state(),
                              [](const auto& each) { return each.get(); }) == 1);
   }

@@ -9,6 +9,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "sync/group/local_group.hpp"
 #include "sync/strategy/inside.hpp"
@@ -36,7 +37,7 @@ TEST_CASE("there is a replica context or a cross-replica context, and never both
     {
       const Scope scope = of.scope();
       check_one_context_only();
-      of.extended().update_non_slot({}, check_one_context_only);
+      StrategyExtended{of}.update_non_slot({}, check_one_context_only);
     }
     of.run([](ReplicaContext& context) {
       check_one_context_only();
@@ -56,8 +57,8 @@ TEST_CASE("there is a replica context or a cross-replica context, and never both
 TEST_CASE("the default strategy's values are their own containers", "[K-14]") {
   Strategy& strategy = Strategy::current();
   const MirroredVariable variable = strategy.create_variable({.name = "w"}, [] { return Tensor::scalar(1.f); });
-  CHECK(&inside(strategy.extended().value_container(variable)).state() == &inside(variable).state());
-  CHECK(strategy.extended().value_container(3) == 3);
+  CHECK(&inside(StrategyExtended{strategy}.value_container(variable)).state() == &inside(variable).state());
+  CHECK(StrategyExtended{strategy}.value_container(3) == 3);
 }
 
 TEST_CASE("outside of every scope there is a replica context, of one replica, and its methods work", "[A-4]") {
@@ -77,7 +78,7 @@ TEST_CASE("outside of every scope there is a replica context, of one replica, an
         CHECK_FALSE(Strategy::has_current());
         CHECK_THROWS_WITH(context.replica_id_in_sync_group(),
                           Catch::Contains("): Need to be inside `Strategy::run()`"));
-        return merged.extended().reduce_to(ReduceOp::sum, value);
+        return StrategyExtended{merged}.reduce_to(ReduceOp::sum, value);
       },
       args(41));
   CHECK(result == 41);
@@ -172,7 +173,7 @@ TEST_CASE("in the default strategy's own contexts a method of another strategy a
     CHECK_THROWS_WITH(strategy.seal(), Catch::EndsWith(wanted));
     CHECK_THROWS_WITH(strategy.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); }),
                       Catch::EndsWith(wanted));
-    CHECK_THROWS_WITH(strategy.extended().colocate_vars_with(variable), Catch::EndsWith(wanted));
+    CHECK_THROWS_WITH(StrategyExtended{strategy}.colocate_vars_with(variable), Catch::EndsWith(wanted));
   };
   {
     const Scope scope = Strategy::current().scope();
@@ -184,7 +185,7 @@ TEST_CASE("in the default strategy's own contexts a method of another strategy a
   });
   // Outside of everything, methods for cross-replica context are free, and only those that need a scope ask for it.
   CHECK_NOTHROW(strategy.seal());
-  CHECK_THROWS_WITH(strategy.extended().colocate_vars_with(variable), Catch::EndsWith(wanted));
+  CHECK_THROWS_WITH(StrategyExtended{strategy}.colocate_vars_with(variable), Catch::EndsWith(wanted));
 }
 
 TEST_CASE("the default strategy runs a function once, as replica 0 of one", "[K-12]") {
@@ -202,7 +203,7 @@ TEST_CASE("the default strategy runs a function once, as replica 0 of one", "[K-
 }
 
 TEST_CASE("the default strategy reduces a value to itself, by either operation", "[K-11]") {
-  StrategyExtended& extended = Strategy::current().extended();
+  const StrategyExtended extended{Strategy::current()};
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
     CHECK(Strategy::current().reduce(op, PerReplica<double>{3}) == 3);
     CHECK(extended.reduce_to(op, PerReplica<std::vector<float>>{{1, 2}}).value() == std::vector<float>{1, 2});
@@ -218,11 +219,11 @@ TEST_CASE("the default strategy has variables of its own, and updates them", "[H
   const auto group = make_local_group();
   Strategy other = strategy_on(*group);
   const MirroredVariable foreign = other.create_variable({.name = "v"}, [] { return Tensor::scalar(1.f); });
-  CHECK(strategy.extended().variable_created_in_scope(variable));
-  CHECK_FALSE(strategy.extended().variable_created_in_scope(foreign));
-  CHECK_FALSE(other.extended().variable_created_in_scope(variable));
+  CHECK(StrategyExtended{strategy}.variable_created_in_scope(variable));
+  CHECK_FALSE(StrategyExtended{strategy}.variable_created_in_scope(foreign));
+  CHECK_FALSE(StrategyExtended{other}.variable_created_in_scope(variable));
 
-  const int result = strategy.extended().update(
+  const int result = StrategyExtended{strategy}.update(
       variable,
       [&](const Variable& component, float by) {
         CHECK(Strategy::in_cross_replica_context());
@@ -234,7 +235,7 @@ TEST_CASE("the default strategy has variables of its own, and updates them", "[H
       args(2.f));
   CHECK(result == 7);
   CHECK(variable.local().to_vector<float>() == std::vector<float>{3});
-  CHECK(strategy.extended().read_var(variable).to_vector<float>() == std::vector<float>{3});
+  CHECK(StrategyExtended{strategy}.read_var(variable).to_vector<float>() == std::vector<float>{3});
 }
 
 TEST_CASE("merge_call on one replica calls its function in cross-replica context, and leaves that however it ends",

@@ -7,6 +7,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "sync/group/local_group.hpp"
 #include "sync/strategy/inside.hpp"
@@ -32,9 +33,10 @@ struct OnDevice {
 
 TEST_CASE("a group of one has one device, which is the CPU unless it was told another", "[A-72]") {
   const auto plain = make_local_group();
-  CHECK(strategy_on(*plain).extended().worker_devices() == Names{"/device:CPU:0"});
+  Strategy alone = strategy_on(*plain);
+  CHECK(StrategyExtended{alone}.worker_devices() == Names{"/device:CPU:0"});
   OnDevice f{"/device:GPU:1"};
-  CHECK(f.strategy.extended().worker_devices() == Names{"/device:GPU:1"});
+  CHECK(StrategyExtended{f.strategy}.worker_devices() == Names{"/device:GPU:1"});
   CHECK(f.strategy.run([](ReplicaContext& context) { return context.devices(); }).local() == Names{"/device:GPU:1"});
   CHECK(ReplicaContext::current()->devices() == Names{"/device:CPU:0"});
 }
@@ -57,7 +59,7 @@ TEST_CASE("the devices and the id of a replica are asked for in its context", "[
 }
 
 TEST_CASE("the default strategy knows no devices of workers and parameters", "[H-23]") {
-  const StrategyExtended& extended = Strategy::current().extended();
+  const StrategyExtended extended{Strategy::current()};
   CHECK_THROWS_AS(extended.worker_devices(), ContextError);
   CHECK_THROWS_WITH(extended.worker_devices(), "worker_devices() method unsupported by the default strategy");
   CHECK_THROWS_WITH(extended.worker_devices_by_replica(),
@@ -69,15 +71,15 @@ TEST_CASE("state that is no slot lives on this rank's device, whatever variables
   OnDevice f{"/device:GPU:1"};
   OnDevice other{"/device:GPU:2"};
   const std::vector<Variable> variables{other.make("a"), f.make("b")};
-  CHECK(f.strategy.extended().non_slot_devices(variables) == Names{"/device:GPU:1"});
-  CHECK(f.strategy.extended().non_slot_devices({}) == Names{"/device:GPU:1"});
+  CHECK(StrategyExtended{f.strategy}.non_slot_devices(variables) == Names{"/device:GPU:1"});
+  CHECK(StrategyExtended{f.strategy}.non_slot_devices({}) == Names{"/device:GPU:1"});
 }
 
 TEST_CASE("under the default strategy it lives where the variable with the smallest name does", "[H-21]") {
   OnDevice one{"/device:GPU:1"};
   OnDevice two{"/device:GPU:2"};
   const MirroredVariable c = one.make("c"), a = two.make("a"), b = one.make("b");
-  const StrategyExtended& extended = Strategy::current().extended();
+  const StrategyExtended extended{Strategy::current()};
   CHECK(extended.non_slot_devices(std::vector<Variable>{c, a, b}) == Names{"/device:GPU:2"});
   CHECK(extended.non_slot_devices(std::vector<Variable>{b, a, c}) == Names{"/device:GPU:2"});
   CHECK(extended.non_slot_devices(std::vector<Variable>{c, b}) == Names{"/device:GPU:1"});

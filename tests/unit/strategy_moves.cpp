@@ -9,6 +9,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "strategy_support.hpp"
 
@@ -19,13 +20,13 @@ using lockstep::test::TwoStrategies;
 TEST_CASE("a moved strategy is the same strategy", "[A-19]") {
   TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
-  const StrategyExtended* const extended = &f.strategy.extended();
-  CHECK(&f.strategy.extended() == extended);
+  const StrategyExtended extended{f.strategy};
+  CHECK(&extended.strategy() == &f.strategy);
   Strategy moved = std::move(f.strategy);
-  CHECK(&moved.extended() == extended);
+  CHECK(&extended.strategy() == &moved);
   moved.seal();
   CHECK(moved.name() == "strategy 0");
-  CHECK(moved.extended().variable_created_in_scope(variable));
+  CHECK(StrategyExtended{moved}.variable_created_in_scope(variable));
   CHECK(&moved.run([](ReplicaContext& context) { return &context.strategy(); }).local()->store() == &moved.store());
   CHECK(moved.reduce(ReduceOp::sum, PerReplica<int>{1}) == 1);
 }
@@ -54,7 +55,7 @@ TEST_CASE("the contexts that are open follow a strategy that is moved") {
                       })
                       .local();
   CHECK(sum == 3);
-  in_merge->extended().update(variable, [&](const Variable& component) {
+  StrategyExtended{*in_merge}.update(variable, [&](const Variable& component) {
     in_update.emplace(std::move(*in_merge));
     CHECK(&Strategy::current() == &*in_update);
     component.assign(Tensor::scalar(4.f));

@@ -9,6 +9,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/comm/backends.hpp"
 #include "core/control/meeting_point.hpp"
@@ -206,7 +207,7 @@ TEST_CASE("before it is sealed a variable is known but has no memory", "[C-44]")
   CHECK_THROWS_WITH(f.store.gradient(v), refused);
   CHECK_THROWS_WITH(ranges(f, {v}), refused);
   CHECK_THROWS_WITH(v.assign(Tensor::from({1.f}, {1})), refused);
-  CHECK_THROWS_WITH(f.strategy.extended().read_var(v), refused);
+  CHECK_THROWS_WITH(StrategyExtended{f.strategy}.read_var(v), refused);
   CHECK(f.store.mirrored_values().empty());
   f.strategy.rebroadcast();  // nothing to broadcast yet
   f.strategy.seal();
@@ -224,7 +225,7 @@ TEST_CASE("a variable has the initial value as it was when it was created") {
   source.view().elements<float>()[0] = 100;
   f.strategy.seal();
   CHECK(w.local().to_vector<float>() == std::vector<float>{1, 2, 3, 4});
-  const Tensor copy = f.strategy.extended().read_var(w);
+  const Tensor copy = StrategyExtended{f.strategy}.read_var(w);
   w.local().elements<float>()[0] = 9;
   CHECK(copy.to_vector<float>() == std::vector<float>{1, 2, 3, 4});
 }
@@ -325,7 +326,9 @@ TEST_CASE("a variable is read in bf16 from a copy, which follows whoever may wri
     CHECK(rounded(v) == std::vector<float>{2, 3});
     v.assign_add(Tensor::from<float>({1, 1}, {2}));
     CHECK(rounded(v) == std::vector<float>{3, 4});
-    f.strategy.extended().update(v, [](const Variable& own) { own.assign_sub(Tensor::from<float>({1, 1}, {2})); });
+    StrategyExtended{f.strategy}.update(v, [](const Variable& own) {
+      own.assign_sub(Tensor::from<float>({1, 1}, {2}));
+    });
     CHECK(rounded(v) == std::vector<float>{2, 3});
   }
   SECTION("a broadcast of all values") {

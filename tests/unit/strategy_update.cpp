@@ -8,6 +8,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "sync/group/local_group.hpp"
 #include "sync/strategy/inside.hpp"
@@ -19,7 +20,7 @@ namespace {
 struct UpdateFixture {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy = strategy_on(*group);
-  StrategyExtended& extended = strategy.extended();
+  const StrategyExtended extended{strategy};
   MirroredVariable mirrored = strategy.create_variable({.name = "m"}, [] { return Tensor::scalar(1.f); });
   SyncOnReadVariable counter = strategy.create_sync_on_read({.name = "c", .aggregation = Variable::Aggregation::sum},
                                                             [] { return Tensor::scalar(10.f); });
@@ -124,7 +125,7 @@ TEST_CASE("update_non_slot calls its function once, without a component", "[A-62
   CHECK(calls == 1);
   CHECK(result == 42);
   Strategy other = strategy_on(*f.group);
-  CHECK_THROWS_WITH(other.extended().update_non_slot(variables, [&] { ++calls; }),
+  CHECK_THROWS_WITH(StrategyExtended{other}.update_non_slot(variables, [&] { ++calls; }),
                     Catch::EndsWith("): variable 'm' was not created by " + other.name()));
   CHECK(calls == 1);
 }

@@ -12,6 +12,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "strategy_support.hpp"
 
@@ -27,7 +28,7 @@ TEST_CASE("what goes in and comes out of run and merge_call keeps its type", "[A
       [](ReplicaContext& context, int component, double same, const std::string& plain, std::vector<int> nest) {
         const int unwrapped = context.merge_call(
             [](Strategy& strategy, PerReplica<int> value) {
-              return strategy.extended().reduce_to(ReduceOp::sum, value);
+              return StrategyExtended{strategy}.reduce_to(ReduceOp::sum, value);
             },
             args(component));
         const int own = context.merge_call([](Strategy&, PerReplica<int> value) { return value; }, args(unwrapped));
@@ -101,7 +102,7 @@ TEST_CASE("a call keeps the value of an argument that a function returns by refe
     CHECK(int{context.merge_call(merged, args(Argument{})).value} == 3);
   });
   const auto of_item = [](int, const Argument& argument) -> const Argument& { return argument; };
-  const auto mapped = f.strategy.extended().map(std::vector{1}, of_item, args(Argument{}));
+  const auto mapped = StrategyExtended{f.strategy}.map(std::vector{1}, of_item, args(Argument{}));
   CHECK(int{mapped.local().values().front().value} == 3);
 }
 
@@ -123,9 +124,9 @@ TEST_CASE("agreements are as few as promised", "[B-24][E-11]") {
   CHECK(cost([&] { f.strategy.seal(); }) == 2);  // that all are here, and that all have the memory
   CHECK(cost([&] {
           const PerReplica<Tensor> value{Tensor::scalar(1.f)};
-          (void)f.strategy.extended().batch_reduce_to(ReduceOp::sum, Pairs{{value, a}, {value, b}});
+          (void)StrategyExtended{f.strategy}.batch_reduce_to(ReduceOp::sum, Pairs{{value, a}, {value, b}});
         }) == 1);
-  CHECK(cost([&] { (void)f.strategy.extended().read_var(a); }) == 0);
+  CHECK(cost([&] { (void)StrategyExtended{f.strategy}.read_var(a); }) == 0);
 }
 
 TEST_CASE("refusals of reductions come before any agreement", "[A-59][E-8]") {
@@ -133,7 +134,7 @@ TEST_CASE("refusals of reductions come before any agreement", "[A-59][E-8]") {
   const MirroredVariable foreign = make(f.other, "w");
   const auto before = f.meetings();
   CHECK_THROWS_AS(f.strategy.reduce(ReduceOp::mean, PerReplica<int>{1}), InvalidArgument);
-  StrategyExtended& extended = f.strategy.extended();
+  const StrategyExtended extended{f.strategy};
   for (const int id : {-1, 1})
     CHECK_THROWS_WITH(
         extended.reduce_to(ReduceOp::sum, PerReplica<int>{1}, StrategyExtended::OneReplica{id}),
@@ -151,8 +152,9 @@ TEST_CASE("refusals of reductions come before any agreement", "[A-59][E-8]") {
 TEST_CASE("a reduction leaves the value it was given alone, and gives one of its own") {
   TwoStrategies f;
   const Tensor mine = Tensor::from({1.f, 2.f}, {2});
-  const Mirrored<Tensor> sum = f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<Tensor>{mine});
+  const Mirrored<Tensor> sum = StrategyExtended{f.strategy}.reduce_to(ReduceOp::sum, PerReplica<Tensor>{mine});
   CHECK(sum.value().view().data() != mine.view().data());
   CHECK(sum.value().to_vector<float>() == std::vector<float>{1, 2});
-  CHECK(f.strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{4}, StrategyExtended::OneReplica{0}) == 4);
+  CHECK(StrategyExtended{f.strategy}.reduce_to(ReduceOp::sum, PerReplica<int>{4}, StrategyExtended::OneReplica{0}) ==
+        4);
 }

@@ -14,6 +14,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "core/comm/backends.hpp"
 #include "core/comm/communicator.hpp"
@@ -220,9 +221,9 @@ TEST_CASE("what ranks compare of a reduction: method, operation, types and shape
   CHECK(tag.kept_text() == "reduce: mean of f32[], f64[2] in f32 f64 tensor");
   CHECK(tag.site_text() == "strategy_variables.cpp:" + std::to_string(here.line()));
   CHECK(d.text_of([](Strategy& strategy) {
-    (void)strategy.extended().reduce_to(ReduceOp::sum, PerReplica<int>{1}, StrategyExtended::OneReplica{0});
+    (void)StrategyExtended{strategy}.reduce_to(ReduceOp::sum, PerReplica<int>{1}, StrategyExtended::OneReplica{0});
   }) == "reduce_to replica 0: sum of i32[]");
-  const auto broadcast = [](Strategy& strategy) { (void)strategy.extended().broadcast_to(PerReplica<int>{1}); };
+  const auto broadcast = [](Strategy& strategy) { (void)StrategyExtended{strategy}.broadcast_to(PerReplica<int>{1}); };
   CHECK(d.tag_of(broadcast).kind == TagKind::broadcast);
   CHECK(d.text_of(broadcast) == "i32[]");
   CHECK(d.tag_of([](Strategy& strategy) { (void)strategy.broadcast_object(1); }).kind == TagKind::broadcast);
@@ -429,7 +430,7 @@ TEST_CASE("a variable of one strategy is not assigned in another's context", "[C
   Strategy other = strategy_on(*f.group);
   const MirroredVariable w = f.make(Tensor::scalar(1.f), Variable::Aggregation::sum);
   const std::string mixing = "Mixing different Strategy objects: variable 'w' was not created by strategy 1";
-  CHECK_FALSE(other.extended().variable_created_in_scope(w));
+  CHECK_FALSE(StrategyExtended{other}.variable_created_in_scope(w));
   const Scope scope = other.scope();
   CHECK_THROWS_AS(w.assign(Tensor::scalar(2.f)), ContextError);
   CHECK_THROWS_WITH(w.assign(Tensor::scalar(2.f)), called("assign") && Catch::EndsWith(mixing));

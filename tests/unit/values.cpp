@@ -13,6 +13,7 @@
 #include <lockstep/core/values/locality.hpp>
 #include <lockstep/core/values/values.hpp>
 #include <lockstep/sync/strategy/variable.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 using namespace lockstep;
 

@@ -88,9 +88,8 @@ struct Nest<libtorch::detail::SharedList> {
 namespace detail {
 
 template <>
-struct Signature<at::Tensor> {
-  static constexpr bool constant = true;
-  static void append(const at::Tensor&, std::string& text, Optionals) { text += "tensor"; }
+struct LeafText<at::Tensor> {
+  static std::string of(const at::Tensor&) { return "tensor"; }
 };
 
 template <>

@@ -148,6 +148,11 @@ Runtime::Runtime(std::shared_ptr<Impl> impl) : impl_{std::move(impl)}, shares_jo
   Impl::of_process = impl_;
 }
 
+struct Runtime::Part {
+  Strategy strategy;
+  ReductionOptions reductions;
+};
+
 /// As a group in the job.
 void Runtime::share(const RuntimeOptions& options, const Here& here) {
   require_valid(options.reductions);
@@ -157,7 +162,7 @@ void Runtime::share(const RuntimeOptions& options, const Here& here) {
         fmt::format("a Runtime with device {} in a process whose job has {}; expected the same, or auto",
                     options.device, name_of(DeviceRequest{kind}))};
   const Group ranks = options.communicator ? group(*options.communicator, here) : impl_->strategy->ranks();
-  part_.emplace(Part{Strategy{ranks, options.reductions, here}, options.reductions});
+  part_ = std::make_unique<Part>(Strategy{ranks, options.reductions, here}, options.reductions);
 }
 
 Runtime::~Runtime() {

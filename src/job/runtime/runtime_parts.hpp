@@ -9,6 +9,7 @@
 #include <string>
 
 #include <lockstep/job/runtime/runtime.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 
 #include "core/cluster/device_binding.hpp"
 #include "core/comm/backends.hpp"

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/variable_store.hpp>
 
 #include "core/base/element_count.hpp"
 #include "models/nn/activations.hpp"

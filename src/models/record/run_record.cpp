@@ -270,7 +270,7 @@ void forget_folder() {
 }  // namespace
 
 RunRecord::RunRecord(Strategy& strategy, Options options, Here here)
-    : next_{options.next}, extended_{strategy.extended()}, exceptions_before_{std::uncaught_exceptions()} {
+    : next_{options.next}, strategy_{strategy}, exceptions_before_{std::uncaught_exceptions()} {
   if (options.resume_after.value_or(0) < 0)
     throw InvalidArgument{
         fmt::format("RunRecord::Options::resume_after is {}; expected 0 or more", *options.resume_after)};
@@ -310,7 +310,7 @@ void RunRecord::evaluation(std::int64_t step, const EvaluationNumbers& numbers) 
 void RunRecord::checkpoint(std::int64_t step, double seconds, const std::filesystem::path& path) {
   if (!files_) return;
   files_->checkpoint(step, seconds, path);
-  if (files_->ledger()) files_->ledger()->add_weights(step, digest_of_weights(extended_.strategy().store()));
+  if (files_->ledger()) files_->ledger()->add_weights(step, digest_of_weights(strategy_.strategy().store()));
 }
 
 void RunRecord::on_digests(const Digests& digests) {

@@ -22,6 +22,8 @@
 #include "sync/reduce/slice_map.hpp"
 #include "sync/strategy/held_slices.hpp"
 #include "sync/strategy/inside.hpp"
+#include "sync/strategy/reduced_leaves.hpp"
+#include "sync/strategy/variable_reads.hpp"
 
 namespace lockstep {
 namespace {
@@ -105,7 +107,7 @@ void StrategyValues::combine_sync_on_read(const Here& here) {
     if (is_mean(variable)) digests.push_back(detail::digest_of_elements(variable.local(here)));
   const bool alike =
       digests.empty() || inside(strategy_).group().meeting().all_equal(digest_of(std::as_bytes(std::span{digests})));
-  combined_ = strategy_.extended().read_vars(sync_on_read_, here);
+  combined_ = detail::read_variables(strategy_, {"read_vars", here}, sync_on_read_);
   if (!alike) return;
   for (std::size_t i = 0; i < sync_on_read_.size(); ++i)
     if (is_mean(sync_on_read_[i])) combined_[i] = Tensor::on_host(sync_on_read_[i].local(here));
@@ -222,13 +224,15 @@ void StrategyValues::spread(const Here& here) {
   if (!sliced_.empty()) spread_slices(here);
   strategy_.rebroadcast(here);
   if (combined_.empty()) return;
-  combined_ = strategy_.extended().broadcast_to(PerReplica{combined_}, here).value();
+  std::vector<detail::Leaf> values = detail::leaves_of(combined_);
+  detail::broadcast_leaves(strategy_, {"broadcast_to", here}, values, detail::structure_of(combined_));
+  combined_ = detail::with_leaves(combined_, values);
   for (std::size_t i = 0; i < sync_on_read_.size(); ++i) sync_on_read_[i].assign(combined_[i], here);
 }
 
 void on_chief(Strategy& strategy, const Here& here, const std::function<void()>& work) {
   const BusyClock::During working{BusyClock::Part::checkpoint};
-  if (!strategy.extended().should_checkpoint()) return inside(strategy).agree(TagKind::chief, here, {});
+  if (strategy.rank() != 0) return inside(strategy).agree(TagKind::chief, here, {});
   MeetingPoint& meeting = inside(strategy).group().meeting();
   const auto alone = meeting.working_alone();
   detail::announcing_failure(meeting, work);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/sync/strategy/variable_store.hpp>
 
 #include "sync/checkpoint/tensor_file.hpp"
 

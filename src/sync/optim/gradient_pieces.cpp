@@ -3,6 +3,8 @@
 #include <limits>
 #include <memory>
 
+#include <lockstep/sync/strategy/variable_store.hpp>
+
 #include "core/base/element_type.hpp"
 #include "sync/reduce/messages.hpp"
 #include "sync/strategy/held_slices.hpp"

@@ -50,7 +50,7 @@ void require_in_run(const detail::Call& call, const ReplicaContext& context,
                     std::span<const Optimizer::Gradient> gradients) {
   if (!detail::is_default(context)) return;
   for (const Optimizer::Gradient& each : gradients)
-    if (!context.strategy().extended().variable_created_in_scope(each.variable))
+    if (!inside(context.strategy()).created(each.variable))
       throw InvalidArgument{fmt::format(
           "{}the context is the default strategy's, as ReplicaContext::current() is outside of every run, and variable "
           "{} belongs to {}: call it inside of strategy.run(), with the context that run passes",

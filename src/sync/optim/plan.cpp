@@ -80,7 +80,7 @@ const Tensor& Optimizer::Gradient::Value::dense() const {
 }
 
 void detail::require_applicable(const Call& call, Strategy& strategy, const Variable& variable) {
-  if (!strategy.extended().variable_created_in_scope(variable))
+  if (!inside(strategy).created(variable))
     throw InvalidArgument{
         fmt::format("{}variable {} was not created by {}", call.text(), variable.label(), strategy.name())};
   if (!variable.trainable())

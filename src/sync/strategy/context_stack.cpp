@@ -19,7 +19,7 @@ namespace detail {
 struct Defaults {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy = strategy_on(*group);
-  ReplicaContext context = Inside<ReplicaContext>::of_default(strategy.extended());
+  ReplicaContext context = Inside<ReplicaContext>::of_default(strategy);
 
   static Defaults& of_thread() {
     thread_local Defaults defaults;
@@ -109,6 +109,20 @@ void require_current(const ReplicaContext& context, const Call& call) {
                   other ? "another run has begun inside its run" : "its run is over, and it must not be kept")};
 }
 
+void require_own(Strategy& strategy, const Variable& variable, const Call& call) {
+  require_cross_replica(strategy, call);
+  if (!inside(strategy).created(variable))
+    throw InvalidArgument{
+        fmt::format("{}variable {} was not created by {}", call.text(), variable.label(), strategy.name())};
+}
+
+void push_colocated(const Variable& variable) {
+  colocated().push_back(variable);
+}
+void pop_colocated() {
+  colocated().pop_back();
+}
+
 void require_colocated(const Strategy& strategy) {
   if (colocated().empty()) return;
   require_scope(strategy);
@@ -137,7 +151,7 @@ Scope::Scope(Strategy& strategy, const Here& here) {
     if (detail::is_default(strategy)) throw ContextError{call.text() + "Must not nest Strategy scopes."};
     detail::require_cross_replica(strategy, call);
   }
-  detail::push({detail::ContextMode::cross_replica, &strategy.extended()});
+  detail::push({detail::ContextMode::cross_replica, detail::StrategyAddress{strategy}});
 }
 
 Scope::Scope(const detail::Frame& frame) {
@@ -146,24 +160,6 @@ Scope::Scope(const detail::Frame& frame) {
 
 Scope::~Scope() {
   detail::pop();
-}
-
-StrategyExtended::Colocation::Colocation(const Variable& beside) {
-  detail::colocated().push_back(beside);
-}
-
-StrategyExtended::Colocation::~Colocation() {
-  detail::colocated().pop_back();
-}
-
-StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable& variable, Here here) const {
-  detail::require_scope(*strategy_, {"colocate_vars_with", here});
-  if (!variable_created_in_scope(variable))
-    throw InvalidArgument{
-        fmt::format("`colocate_vars_with` must only be passed a variable created in this `Strategy::scope()`, that of "
-                    "{}, not {}",
-                    strategy_->name(), detail::operand_text(variable))};
-  return Colocation{variable};
 }
 
 Strategy& Strategy::current() {
@@ -192,7 +188,7 @@ ReplicaContext* ReplicaContext::current() {
 }
 
 bool Strategy::should_record_summaries() {
-  return current().extended().should_save_summary();
+  return current().rank() == 0;
 }
 
 }  // namespace lockstep

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include <lockstep/core/base/here.hpp>
-#include <lockstep/sync/strategy/extended.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/sync/strategy/variable.hpp>
 
 #include "core/base/parts.hpp"
 
@@ -17,10 +17,10 @@ enum class ContextMode { cross_replica, replica, update };
 
 struct Frame {
   ContextMode mode;
-  const StrategyExtended* extended;   ///< of the strategy: stays in place when that is moved
+  StrategyAddress address;
   ReplicaContext* replica = nullptr;  ///< in ContextMode::replica
 
-  Strategy& strategy() const { return extended->strategy(); }
+  Strategy& strategy() const { return address.strategy(); }
 };
 
 /// For the classes whose constructor pushes and whose destructor pops.
@@ -67,8 +67,15 @@ void require_not_another(const Strategy& strategy, const Call& call = {});
 /// ContextError unless `strategy` is the current one, in any of its contexts.
 void require_scope(const Strategy& strategy, const Call& call = {});
 
-/// ContextError if `strategy` may not create a variable here. Under a guard of colocate_vars_with, it must be the
-/// current strategy and that of the guard's variable.
+/// ContextError as require_cross_replica; InvalidArgument, which begins with `call`, for another strategy's variable.
+void require_own(Strategy& strategy, const Variable& variable, const Call& call);
+
+/// From here on this thread creates variables beside `variable`, until `pop_colocated`. Guards nest.
+void push_colocated(const Variable& variable);
+void pop_colocated();
+
+/// ContextError if `strategy` may not create a variable here: the innermost guard, if there is one, allows the current
+/// strategy alone, if it created the guard's variable.
 void require_colocated(const Strategy& strategy);
 
 }  // namespace lockstep::detail

@@ -1,26 +1,16 @@
+// Host values that the ranks compare, or that replica 0 sends.
 #include <algorithm>
 #include <array>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <lockstep/core/base/hex.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
 
-#include "core/base/digest.hpp"
 #include "core/control/announced_failure.hpp"
 #include "core/control/tag.hpp"
-#include "core/tensor/digest.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/strategy_core.hpp"
-#include "sync/strategy/type_text.hpp"
 
 namespace lockstep {
 namespace {
-
-std::string comparable_digest(std::string_view type, std::uint64_t digest) {
-  return fmt::format("{} of digest {}", type, to_hex(digest));
-}
 
 /// The first message. It holds the size of the value and, for most values, all of it.
 struct FirstMessage {
@@ -33,35 +23,6 @@ TensorView view_of(std::span<std::byte> bytes) {
 }
 
 }  // namespace
-
-namespace detail {
-
-std::string comparable_text(double value) {
-  return fmt::format("{}", value);
-}
-std::string comparable_text(long long value) {
-  return fmt::format("{}", value);
-}
-std::string comparable_text(std::string_view value) {
-  // A quote inside could make two texts read alike, and a control character would not be shown as it is.
-  const bool plain = std::all_of(value.begin(), value.end(), [](unsigned char c) { return c >= ' ' && c != '\''; });
-  return plain && value.size() < 100 ? fmt::format("'{}'", value) : comparable_digest("text", digest_of(value));
-}
-std::string comparable_text(const Tensor& value) {
-  return comparable_digest(describe(value.view()), digest_of_elements(value.view()));
-}
-std::string comparable_list(const std::vector<std::string>& texts) {
-  const std::string all = fmt::format("[{}]", fmt::join(texts, " "));
-  return all.size() < 100 ? all : comparable_digest("values", digest_of(all));
-}
-std::string comparable_bytes(std::span<const std::byte> value) {
-  return comparable_digest("value", digest_of(value));
-}
-std::string flat_layout(const std::type_info& type, std::size_t bytes) {
-  return fmt::format("{} of {} bytes", type_text(type), bytes);
-}
-
-}  // namespace detail
 
 void Strategy::compare(const std::string& text, const Here& here) {
   detail::require_not_another(*this, {"same_on_all", here});

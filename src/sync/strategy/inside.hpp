@@ -27,6 +27,9 @@ struct detail::Inside<Strategy> {
   /// Which strategy of the job it is, as tags name it.
   int id() const;
 
+  /// Whether this strategy created the variable.
+  bool created(const Variable& variable) const;
+
   /// The ranks, and how they meet.
   ReplicaGroup& group() const { return strategy.group(); }
 
@@ -89,6 +92,11 @@ struct detail::Inside<Variable> {
 };
 
 template <>
+struct detail::Inside<Scope> {
+  static Scope make(const Frame& frame) { return Scope{frame}; }
+};
+
+template <>
 struct detail::Inside<ReplicaContext> {
   ReplicaContext& context;
 
@@ -112,7 +120,7 @@ struct detail::Inside<ReplicaContext> {
   }
 
   /// The context of a thread outside every scope.
-  static ReplicaContext of_default(const StrategyExtended& extended) { return ReplicaContext{extended}; }
+  static ReplicaContext of_default(Strategy& strategy) { return ReplicaContext{StrategyAddress{strategy}}; }
 
   /// Forgets a reduction whose result was taken.
   void erase(const std::shared_ptr<StartedReduction>& started) const { std::erase(context.started_, started); }

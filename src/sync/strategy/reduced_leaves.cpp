@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/control/tag.hpp"
 #include "sync/reduce/operand_text.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::detail {
 Stream& stream_for(const Tensor& tensor, Stream& of_device) {
@@ -29,6 +31,19 @@ void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device) {
       copy_there(std::get<IndexedSlices>(leaf).indices);
     }
   }
+}
+
+void broadcast_leaves(Strategy& strategy, const Call& call, std::vector<Leaf>& leaves, std::string_view more) {
+  const Here here = call.here.value_or(Here{});
+  require_cross_replica(strategy, call);
+  inside(strategy).require_not_captured(here);
+  ReducedLeaves reduced{call, ReduceOp::sum, leaves, strategy.stream()};
+  inside(strategy).agree(TagKind::broadcast, here, reduced.leaves_text() + std::string{more});
+  reduced.broadcast(inside(strategy).reductions(), 0);
+}
+
+std::string destination_text(const Variable& variable) {
+  return fmt::format(" for {}", variable.label());
 }
 
 ReducedLeaves::ReducedLeaves(const Call& call, ReduceOp op, std::vector<Leaf>& leaves, Stream& stream)

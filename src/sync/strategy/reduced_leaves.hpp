@@ -22,6 +22,12 @@ Stream& stream_for(const Tensor& tensor, Stream& of_device);
 /// Replaces each leaf by a copy on the same device. `of_device` is the stream of this rank's device.
 void copy_leaves(std::vector<Leaf>& leaves, Stream& of_device);
 
+/// COLL, blocking, in cross-replica context. Copies replica 0's leaves to every rank. `more` follows them in the tag.
+void broadcast_leaves(Strategy& strategy, const Call& call, std::vector<Leaf>& leaves, std::string_view more);
+
+/// " for 'w'": how a tag names the variable that a reduction is for.
+std::string destination_text(const Variable& variable);
+
 /// How replicas' values become one, unless that is the first replica's.
 inline ReduceOp op_of(Variable::Aggregation aggregation) {
   return aggregation == Variable::Aggregation::mean ? ReduceOp::mean : ReduceOp::sum;

@@ -96,10 +96,6 @@ ReplicaContext::~ReplicaContext() {
   for (const auto& each : started_) each->leave_run();
 }
 
-Strategy& ReplicaContext::strategy() const {
-  return extended_.strategy();
-}
-
 int ReplicaContext::replica_id_in_sync_group(Here here) const {
   detail::require_current(*this, {"replica_id_in_sync_group", here});
   return strategy().rank();
@@ -117,7 +113,7 @@ int ReplicaContext::num_replicas_in_sync() const {
 void ReplicaContext::merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn) {
   detail::require_current(*this, {"merge_call", here});
   inside(strategy()).agree(TagKind::merge, here, operands);
-  const detail::PushedFrame frame{{detail::ContextMode::cross_replica, &extended_}};
+  const detail::PushedFrame frame{{detail::ContextMode::cross_replica, address_}};
   fn(strategy());
 }
 
@@ -132,7 +128,7 @@ void ReplicaContext::attest_at_end(std::vector<SyncOnReadVariable> alike, Here h
 void ReplicaContext::declared_merge(std::string_view batch, const std::function<void(Reductions&)>& fn, Here here) {
   detail::require_current(*this, {"declared_merge", here});
   inside(strategy()).agree(TagKind::merge, here, batch);
-  const detail::PushedFrame frame{{detail::ContextMode::cross_replica, &extended_}};
+  const detail::PushedFrame frame{{detail::ContextMode::cross_replica, address_}};
   fn(inside(strategy()).reductions());
 }
 

@@ -74,7 +74,6 @@ Group Strategy::ranks() const {
 
 Strategy::Strategy(Strategy&& other) noexcept : core_{std::move(other.core_)} {
   if (!core_) return;
-  core_->extended.strategy_ = this;
   *core_->self = this;
 }
 
@@ -82,9 +81,6 @@ Strategy::~Strategy() = default;
 
 Scope Strategy::scope(Here here) {
   return Scope{*this, here};
-}
-StrategyExtended& Strategy::extended() {
-  return core_->extended;
 }
 VariableStore& Strategy::store() {
   return core_->store;
@@ -99,6 +95,10 @@ int Strategy::rank() const {
 int detail::Inside<Strategy>::id() const {
   return strategy.core_->id;
 }
+bool detail::Inside<Strategy>::created(const Variable& variable) const {
+  return inside(variable).state().owner == &strategy.core_->store;
+}
+detail::StrategyAddress::StrategyAddress(Strategy& strategy) : place_{strategy.core_->self.get()} {}
 
 ReplicaGroup& Strategy::group() {
   return core_->group;
@@ -271,9 +271,10 @@ void Strategy::run_replica(const Here& place, const std::function<std::string(Re
     first_step = std::make_shared<detail::FirstStepNotes>();
   std::optional<detail::Attestation> attestation;
   try {
-    ReplicaContext context{core.extended};
+    const detail::StrategyAddress address{*this};
+    ReplicaContext context{address};
     context.first_step_ = first_step;
-    const detail::PushedFrame frame{{detail::ContextMode::replica, &core.extended, &context}};
+    const detail::PushedFrame frame{{detail::ContextMode::replica, address, &context}};
     result = fn(context);
     context.require_waited_for();
     if (context.attested_at_end_) {

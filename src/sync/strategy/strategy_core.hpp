@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/sync/strategy/variable_store.hpp>
 
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/reductions.hpp"
@@ -25,8 +26,7 @@ struct Strategy::Core {
   std::unique_ptr<Reductions> reductions;
   int id;
   VariableStore store;
-  StrategyExtended extended;
-  std::shared_ptr<Strategy*> self;  ///< how variables find their strategy
+  std::shared_ptr<Strategy*> self;  ///< where the strategy is
   detail::FirstSteps first_steps;
 
   Core(std::shared_ptr<ReplicaGroup> ranks, const ReductionOptions& options, Strategy& handle)
@@ -35,7 +35,6 @@ struct Strategy::Core {
         reductions{group.make_reductions(options)},
         id{group.next_strategy()},
         store{group.stream()},
-        extended{handle},
         self{std::make_shared<Strategy*>(&handle)} {
     if (options.shard_optimizer && group.size() > 1)
       inside(store).share_updates({reductions->packing(), reductions->slice_owners(), group.rank()});

@@ -14,6 +14,7 @@
 #include "sync/strategy/inside.hpp"
 #include "sync/strategy/reduced_leaves.hpp"
 #include "sync/strategy/strategy_core.hpp"
+#include "sync/strategy/variable_reads.hpp"
 
 namespace lockstep {
 namespace {
@@ -87,13 +88,16 @@ void assign_in_replica(const Variable& variable, Assignment assignment, const Te
   if (aggregation == Variable::Aggregation::mean) detail::require_reducible(call, ReduceOp::mean, value.dtype());
   ReplicaContext::current()->merge_call(
       [&](Strategy& strategy, const Variable&, const PerReplica<Tensor>& values) {
-        StrategyExtended& extended = strategy.extended();
-        const Mirrored<Tensor> merged = aggregation == Variable::Aggregation::only_first_replica
-                                            ? extended.broadcast_to(values, here)
-                                            : extended.reduce_to(detail::op_of(aggregation), values, variable, here);
-        extended.update(
-            variable, [&](const Variable& component, const Tensor& one) { apply(assignment, one, component); },
-            args(merged), here);
+        std::vector<detail::Leaf> merged{values.local()};
+        if (aggregation == Variable::Aggregation::only_first_replica) {
+          detail::broadcast_leaves(strategy, {"broadcast_to", here}, merged, {});
+        } else {
+          detail::require_own(strategy, variable, {"reduce_to", here});
+          detail::ReduceCall{strategy, "reduce_to", detail::op_of(aggregation),
+                             here,     {},          detail::destination_text(variable)}
+              .reduce(merged, {});
+        }
+        apply(assignment, std::get<Tensor>(merged.front()), variable);
       },
       args(variable, value), here);  // the ranks agree on the variable too
 }
@@ -115,7 +119,7 @@ void assign(const Variable& variable, Assignment assignment, const Tensor& value
                                       name_of(variable.dtype()), describe(variable.shape()), describe(value.view()))};
   (void)variable.local(here);  // ContextError before it has memory
   const detail::Frame* const frame = detail::current_frame();
-  if (frame && !frame->strategy().extended().variable_created_in_scope(variable))
+  if (frame && !inside(frame->strategy()).created(variable))
     throw ContextError{fmt::format("{}Mixing different Strategy objects: variable {} was not created by {}",
                                    call.text(), variable.label(), frame->strategy().name())};
   const bool in_replica = frame && frame->mode == detail::ContextMode::replica;
@@ -140,7 +144,8 @@ std::string detail::operand_text(const Variable& variable) {
 }
 
 Tensor SyncOnReadVariable::read(Here here) const {
-  return detail::strategy_of(*this, {"read", here}).extended().read_called("read", {*this}, here).front();
+  const detail::Call call{"read", here};
+  return detail::read_variables(detail::strategy_of(*this, call), call, {*this}).front();
 }
 
 std::string_view name_of(Variable::Synchronization synchronization) {

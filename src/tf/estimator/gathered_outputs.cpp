@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
-#include <lockstep/sync/strategy/host_values.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
 
 namespace lockstep::detail {

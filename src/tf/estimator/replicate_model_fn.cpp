@@ -47,7 +47,7 @@ std::string text_of(const ReplicateOptions& options) {
 }  // namespace
 
 ReplicatedTowers::ReplicatedTowers(Strategy& strategy, const ReplicateOptions& options)
-    : state_{std::make_unique<State>(State{&strategy.extended(), options})} {
+    : state_{std::make_unique<State>(State{detail::StrategyAddress{strategy}, options})} {
   const std::string text = text_of(options);
   if (strategy.rank() == 0)
     log::info(fmt::format("replicating the model_fn across {}: {}", counted(strategy.num_replicas_in_sync(), "replica"),
@@ -59,7 +59,7 @@ ReplicatedTowers::~ReplicatedTowers() = default;
 EstimatorSpec ReplicatedTowers::call(EstimatorSpec::Mode mode, const Batch& batch,
                                      const std::function<EstimatorSpec(Tower&)>& model_fn, const Here& here) {
   EstimatorSpec spec;
-  state_->extended->strategy().run(
+  state_->address.strategy().run(
       [&](ReplicaContext& context) {
         const std::string text = fmt::format("{} of {}{} and {}{}, {}", name_of(mode), describe(batch.features),
                                              batch.features_in, batch.labels ? describe(*batch.labels) : "no labels",

@@ -16,8 +16,8 @@ namespace lockstep {
 namespace {
 
 void require_step_counter(const Variable& counter, ReplicaContext& context, const Here& here) {
-  if (!context.strategy().extended().variable_created_in_scope(counter) || !counter.shape().empty() ||
-      counter.dtype() != DType::i64 || inside(counter).state().synchronization != Variable::Synchronization::on_write)
+  if (!inside(context.strategy()).created(counter) || !counter.shape().empty() || counter.dtype() != DType::i64 ||
+      inside(counter).state().synchronization != Variable::Synchronization::on_write)
     throw InvalidArgument{fmt::format("{}the global step {} is {}{}; expected a mirrored variable of {}, i64[]",
                                       detail::Call{detail::apply_call, here}.text(), counter.label(),
                                       name_of(counter.dtype()), describe(counter.shape()), context.strategy().name())};
@@ -26,7 +26,7 @@ void require_step_counter(const Variable& counter, ReplicaContext& context, cons
 
 /// All ranks have made a step, so each counts it by itself.
 void count_step(const Variable& counter, ReplicaContext& context) {
-  const detail::PushedFrame update{{detail::ContextMode::update, &context.strategy().extended()}};
+  const detail::PushedFrame update{{detail::ContextMode::update, detail::StrategyAddress{context.strategy()}}};
   counter.assign_add(Tensor::scalar(std::int64_t{1}));
 }
 

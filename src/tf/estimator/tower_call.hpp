@@ -21,7 +21,7 @@ std::string_view name_of(EstimatorSpec::Mode mode);
 
 /// What lasts from call to call. The names are those that model functions asked for, in the order of creation.
 struct ReplicatedTowers::State {
-  StrategyExtended* extended;  ///< unlike the strategy, never moves
+  StrategyAddress address;
   ReplicateOptions options;
   std::vector<std::pair<std::string, MirroredVariable>> variables = {};
   std::vector<std::pair<std::string, SyncOnReadVariable>> accumulators = {};

@@ -96,27 +96,27 @@ void require_prefetch(int batches) {
 }
 
 struct DrawAhead::Parts {
-  Parts(StrategyExtended& extended, int batches, std::function<DrawnBatch()> draw)
-      : compute{extended.strategy().stream()},
+  Parts(const StrategyAddress& address, int batches, std::function<DrawnBatch()> draw)
+      : compute{address.strategy().stream()},
         staging{compute.kind() == DeviceKind::cpu ? nullptr : std::make_shared<Staging>(compute)},
-        work{work_of(extended, std::move(draw), staging),
+        work{work_of(address, std::move(draw), staging),
              {.pieces = batches,
               // Simulated ranks take turns, in an order that a seed decides. A thread beside them would break both.
-              .where = inside(extended.strategy()).group().job().may_start_threads() ? WorkAhead::Where::on_thread
-                                                                                     : WorkAhead::Where::in_turn,
+              .where = inside(address.strategy()).group().job().may_start_threads() ? WorkAhead::Where::on_thread
+                                                                                    : WorkAhead::Where::in_turn,
               .patience = patience}} {}
 
   ~Parts() {
     if (staging) wait_for(staging->copies());
   }
 
-  static WorkAhead::Work work_of(StrategyExtended& extended, std::function<DrawnBatch()> draw,
+  static WorkAhead::Work work_of(const StrategyAddress& address, std::function<DrawnBatch()> draw,
                                  std::shared_ptr<Staging> staging) {
-    const bool by_default = is_default(extended.strategy());
-    return [&extended, by_default, draw = std::move(draw), staging = std::move(staging)] {
+    const bool by_default = is_default(address.strategy());
+    return [address, by_default, draw = std::move(draw), staging = std::move(staging)] {
       // Each thread has a default strategy of its own.
-      const StrategyExtended& current = by_default ? default_strategy().extended() : extended;
-      const PushedFrame scope{{ContextMode::cross_replica, &current}};
+      const StrategyAddress current = by_default ? StrategyAddress{default_strategy()} : address;
+      const PushedFrame scope{{ContextMode::cross_replica, current}};
       const MeetingPoint::Apart apart{"in a source whose batches are prefetched"};
       const auto item = std::make_shared<Item>(Item{draw()});
       if (staging) pin(*item, *staging);
@@ -136,8 +136,8 @@ struct DrawAhead::Parts {
   WorkAhead work;
 };
 
-DrawAhead::DrawAhead(StrategyExtended& extended, int batches, std::function<DrawnBatch()> draw)
-    : parts_{std::make_unique<Parts>(extended, batches, std::move(draw))} {}
+DrawAhead::DrawAhead(const StrategyAddress& address, int batches, std::function<DrawnBatch()> draw)
+    : parts_{std::make_unique<Parts>(address, batches, std::move(draw))} {}
 
 DrawAhead::~DrawAhead() = default;
 

@@ -8,10 +8,10 @@
 
 #include "core/control/meeting_point.hpp"
 #include "core/control/tag.hpp"
+#include "core/values/type_text.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/strategy/context_stack.hpp"
 #include "sync/strategy/inside.hpp"
-#include "sync/strategy/type_text.hpp"
 
 namespace lockstep {
 

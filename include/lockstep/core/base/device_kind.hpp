@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-enum class DeviceKind : std::uint8_t { cpu, cuda };
+enum class LOCKSTEP_API DeviceKind : std::uint8_t { cpu, cuda };
 
 /// "cpu" or "cuda".
 LOCKSTEP_API std::string_view name_of(DeviceKind kind);

@@ -71,7 +71,7 @@ struct BFloat16 {
   }
 };
 
-enum class DType : std::uint8_t { f32, f64, f16, bf16, i32, i64, u8 };
+enum class LOCKSTEP_API DType : std::uint8_t { f32, f64, f16, bf16, i32, i64, u8 };
 
 /// "f32", "i64", …, as messages print it.
 LOCKSTEP_API std::string_view name_of(DType dtype);

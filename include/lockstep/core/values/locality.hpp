@@ -27,24 +27,6 @@ class Variable;
 
 namespace detail {
 
-template <class T>
-constexpr bool has_per_replica() {
-  if constexpr (HasParts<T>) {
-    return with_part_types<T>([]<class... P>() { return (has_per_replica<P>() || ...); });
-  } else {
-    return is_per_replica<T>;
-  }
-}
-
-/// True if a leaf of the nest T is PerReplica.
-template <class T>
-inline constexpr bool contains_per_replica = has_per_replica<T>();
-
-/// What `update` and `map` accept. A per-replica argument would let the replicas of a variable drift apart, so it does
-/// not compile. Reduce it first.
-template <class T>
-concept SameOnEveryReplica = !contains_per_replica<std::remove_cvref_t<T>>;
-
 /// The two views of T: `local` is what replica code sees, `merged` is what a merge function gets. A plain value becomes
 /// PerReplica when merged, since nothing proves it equal on all ranks. Mirrored values and variables stay what they
 /// are.
@@ -132,15 +114,6 @@ template <class... T>
 struct Args {
   std::tuple<T...> values;
 };
-
-template <class T>
-inline constexpr bool is_args = false;
-template <class... T>
-inline constexpr bool is_args<Args<T...>> = true;
-
-/// An argument that is not wrapped in `args`, as calls took it before.
-template <class T>
-concept Unwrapped = !is_args<T> && !std::same_as<T, std::source_location>;
 
 /// Calls `fn(first…, …)` with each of the arguments as this rank has it (local_t). The arguments are destroyed
 /// afterwards, so R must be a value if `fn` may return a reference to one of them.

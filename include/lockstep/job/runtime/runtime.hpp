@@ -15,9 +15,10 @@
 #include <lockstep/core/base/here.hpp>
 #include <lockstep/sync/group/group.hpp>
 #include <lockstep/sync/reduce/reduction_options.hpp>
-#include <lockstep/sync/strategy/strategy.hpp>
 
 namespace lockstep {
+
+class Strategy;
 
 struct RuntimeOptions {
   /// Whether SIGTERM ends a job directly, or first asks it to stop.
@@ -188,11 +189,8 @@ class LOCKSTEP_API Runtime {
                      const std::function<void(Runtime&)>& body);
   std::shared_ptr<Impl> impl_;  ///< of the process
   bool shares_job_;             ///< with an earlier runtime
-  struct Part {
-    Strategy strategy;
-    ReductionOptions reductions;
-  };
-  std::optional<Part> part_;  ///< of the job that it shares
+  struct Part;
+  std::unique_ptr<Part> part_;  ///< of the job that it shares; null if it is the first
   int exceptions_before_ = std::uncaught_exceptions();
 };
 

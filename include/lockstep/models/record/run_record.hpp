@@ -137,9 +137,9 @@ class LOCKSTEP_API RunRecord final : public Observer {
  private:
   class Files;
   Observer* next_;
-  std::unique_ptr<Files> files_;      ///< null on all ranks but the chief, and where nothing is written
-  const StrategyExtended& extended_;  ///< of the strategy, which may be moved
-  std::unique_ptr<RunTrace> trace_;   ///< of this rank; null if there is none
+  std::unique_ptr<Files> files_;  ///< null on all ranks but the chief, and where nothing is written
+  detail::StrategyAddress strategy_;
+  std::unique_ptr<RunTrace> trace_;  ///< of this rank; null if there is none
   bool stopped_ = false;
   int exceptions_before_;
 };

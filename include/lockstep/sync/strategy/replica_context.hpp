@@ -17,7 +17,6 @@
 #include <lockstep/core/values/leaves.hpp>
 #include <lockstep/core/values/locality.hpp>
 #include <lockstep/sync/reduce/reduction_options.hpp>
-#include <lockstep/sync/strategy/host_values.hpp>
 #include <lockstep/sync/strategy/variable.hpp>
 
 namespace lockstep {
@@ -26,9 +25,19 @@ class AgreedRegion;
 class Reductions;
 class ReplicaContext;
 class Strategy;
-class StrategyExtended;
 
 namespace detail {
+
+/// Where a strategy is, also after it was moved. Valid as long as the strategy.
+class LOCKSTEP_API StrategyAddress {
+ public:
+  explicit StrategyAddress(Strategy& strategy);
+
+  Strategy& strategy() const { return **place_; }
+
+ private:
+  Strategy* const* place_;
+};
 
 struct FirstStepNotes;
 
@@ -76,12 +85,13 @@ class LOCKSTEP_API ReplicaContext {
 
   /// This replica's id, which is its rank, in [0, num_replicas_in_sync()).
   int replica_id_in_sync_group(Here here = Here::current()) const;
-  /// The names of the devices that this replica computes on: always one, named as in StrategyExtended::worker_devices.
+  /// The names of the devices that this replica computes on: always one, such as
+  /// "/job:worker/task:1/device:GPU:0".
   std::vector<std::string> devices(Here here = Here::current()) const;
 
   int num_replicas_in_sync() const;
   /// The strategy at its current address: it may be moved during its run.
-  Strategy& strategy() const;
+  Strategy& strategy() const { return address_.strategy(); }
 
   /// COLL, blocking. Leaves replica context, calls `fn(strategy, …)` once on every rank in cross-replica context, and
   /// returns the result unwrapped: this rank's component of a PerReplica, the value of a Mirrored. Variables and
@@ -167,7 +177,7 @@ class LOCKSTEP_API ReplicaContext {
  private:
   friend class Strategy;
   friend struct detail::Inside<ReplicaContext>;
-  explicit ReplicaContext(const StrategyExtended& extended) : extended_{extended} {}
+  explicit ReplicaContext(const detail::StrategyAddress& address) : address_{address} {}
 
   void declared_merge(std::string_view batch, const std::function<void(Reductions&)>& fn, Here here);
   void declared_step(std::string_view batch, const std::function<void(Reductions&, AgreedRegion&)>& fn, Here here);
@@ -189,7 +199,7 @@ class LOCKSTEP_API ReplicaContext {
     return detail::with_leaves(nest, leaves);
   }
 
-  const StrategyExtended& extended_;                                ///< stays in place when the strategy is moved
+  detail::StrategyAddress address_;
   std::optional<std::vector<SyncOnReadVariable>> attested_at_end_;  ///< the argument of `attest_at_end`
   Here attested_from_;                                              ///< where that was called
   std::shared_ptr<detail::FirstStepNotes> first_step_;              ///< may be null

@@ -19,18 +19,19 @@
 #include <lockstep/core/device/stream.hpp>
 #include <lockstep/sync/group/group.hpp>
 #include <lockstep/sync/reduce/reduction_options.hpp>
-#include <lockstep/sync/strategy/extended.hpp>
-#include <lockstep/sync/strategy/host_values.hpp>
+#include <lockstep/sync/strategy/reduce_call.hpp>
 #include <lockstep/sync/strategy/replica_context.hpp>
 #include <lockstep/sync/strategy/variable.hpp>
-#include <lockstep/sync/strategy/variable_store.hpp>
 
 namespace lockstep {
 
 class Reductions;
 class ReplicaGroup;
+class VariableStore;
 
 namespace detail {
+
+struct Frame;
 
 /// Where a step, or a loop of steps, takes its inputs from, such as a DistributedIterator. `next(here)` is COLL: every
 /// rank gets its component of the next input, or, at the end, every rank gets nothing.
@@ -51,6 +52,20 @@ template <class Fn, class... T>
 concept ReplicaFunctionFor = std::invocable<Fn, ReplicaContext&, local_t<T>...>;
 
 }  // namespace detail
+
+/// Makes a strategy current, in cross-replica context, until it is destroyed. Scopes nest like blocks.
+class LOCKSTEP_API Scope {
+ public:
+  Scope(const Scope&) = delete;  // a scope ends with its block: contexts nest
+  Scope& operator=(const Scope&) = delete;
+  ~Scope();
+
+ private:
+  friend class Strategy;
+  friend struct detail::Inside<Scope>;
+  Scope(Strategy& strategy, const Here& here);
+  explicit Scope(const detail::Frame& frame);
+};
 
 /// Owns variables and determines which ranks compute together. Move-only: a copy would share the ranks but not their
 /// order of collectives. The ranks of a group must make its strategies in the same order. Not thread-safe.
@@ -97,8 +112,7 @@ class LOCKSTEP_API Strategy {
   /// (ReductionOptions). The functions among the options are not compared.
   Strategy make_sibling(const ReductionOptions& reductions = {}, Here here = Here::current());
 
-  /// LOCAL, in any context. The references stay valid when the strategy is moved.
-  StrategyExtended& extended();
+  /// LOCAL, in any context. The reference stays valid when the strategy is moved.
   VariableStore& store();
 
   /// LOCAL, in any context. The ranks that this strategy spans, as a group.
@@ -192,10 +206,6 @@ class LOCKSTEP_API Strategy {
       return PerReplica<Result>{*std::move(result)};
     }
   }
-  template <class Fn, detail::Unwrapped First, detail::Unwrapped... Rest>
-  [[deprecated("write run(fn, args(...))")]] auto run(Fn&& fn, const First& first, const Rest&... rest) {
-    return run(std::forward<Fn>(fn), args(first, rest...), Here{});
-  }
 
   /// LOCAL. Says which step, from 1, the next outermost runs belong to, so that messages count as the program does: a
   /// program that also evaluates by runs calls it before each. Without it, each outermost run counts as the next step:
@@ -224,11 +234,19 @@ class LOCKSTEP_API Strategy {
     return run(std::forward<Fn>(fn), args(*std::move(next)), here);
   }
 
-  /// As extended().reduce_to, in the same contexts and with the same errors, but returns the plain value, not a
-  /// Mirrored. COLL and blocking for a PerReplica and for what `map` returns, else LOCAL.
+  /// Reduces every leaf of `value` over the replicas, in this strategy's cross-replica context or the default one;
+  /// every rank gets the result. The type of `value` decides how:
+  ///
+  /// - A PerReplica: COLL, blocking, agreed. MismatchError if operations, shapes or types differ between ranks, or if
+  ///   one rank's tensors are on the host and another's on a GPU. InvalidArgument, before any communication, for the
+  ///   mean of integers and for malformed slices (their parts do not fit together, or an index is no row). Returns when
+  ///   the ranks have agreed, with a result that is complete or, on a GPU, enqueued on `stream()`.
+  /// - A Mirrored or plain value: LOCAL. The mean is the value itself. On one replica, the sum of a plain value is a
+  ///   copy on the same device. InvalidArgument for the sum of a Mirrored, and for the sum of a plain value over
+  ///   several replicas: neither says what each replica contributes.
   template <detail::ReducibleValue T>
   detail::local_t<detail::reduced_t<T>> reduce(ReduceOp op, const T& value, Here here = Here::current()) {
-    return extended().reduced("reduce", op, value, {}, {}, here);
+    return detail::ReductionOf<T>::local({*this, "reduce", op, here}, value);
   }
 
   /// COLL, blocking, one agreement, in this strategy's contexts or the default one. Proves that a host value is the
@@ -278,13 +296,10 @@ class LOCKSTEP_API Strategy {
   void synchronize(const T&...) {
     stream().synchronize();
   }
-  template <class First, class... Rest>
-  [[deprecated("write synchronize(...)")]] auto group(const First& first, const Rest&... rest) {
-    return synchronize(first, rest...);
-  }
 
  private:
   friend struct detail::Inside<Strategy>;
+  friend class detail::StrategyAddress;
   struct Core;
 
   explicit Strategy(ReplicaGroup& group, const ReductionOptions& reductions = {});

@@ -15,12 +15,20 @@
 #include <lockstep/core/base/export.hpp>
 #include <lockstep/core/base/here.hpp>
 #include <lockstep/core/tensor/tensor.hpp>
+#include <lockstep/core/values/leaves.hpp>
 
 namespace lockstep {
 
+class Variable;
+
 namespace detail {
+
 struct VariableState;
-}
+
+/// "variable 'w' of strategy 0": an operand may be another strategy's.
+LOCKSTEP_API std::string operand_text(const Variable& variable);
+
+}  // namespace detail
 
 /// A shared handle: copies, sliced or not, refer to one variable, which lives as long as its strategy or any handle.
 class LOCKSTEP_API Variable {
@@ -117,6 +125,11 @@ class LOCKSTEP_API SyncOnReadVariable : public Variable {
 };
 
 namespace detail {
+
+template <std::derived_from<Variable> T>
+struct LeafText<T> {
+  static std::string of(const T& variable) { return operand_text(variable); }
+};
 
 /// A range of handles of one type: a vector, a span, a view.
 template <class T>

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <lockstep/core/base/export.hpp>
-#include <lockstep/sync/strategy/extended.hpp>
+#include <lockstep/sync/strategy/replica_context.hpp>
 #include <lockstep/tf/feed/batch_tensors.hpp>
 
 namespace lockstep::detail {
@@ -28,7 +28,7 @@ struct DrawnBatch {
 /// memory, and the caller of `next`, which alone uses the rank's stream, copies them from there to the GPU.
 class LOCKSTEP_API DrawAhead {
  public:
-  DrawAhead(StrategyExtended& extended, int batches, std::function<DrawnBatch()> draw);
+  DrawAhead(const StrategyAddress& address, int batches, std::function<DrawnBatch()> draw);
   ~DrawAhead();
 
   /// Blocks until the next batch is there. Its tensors are valid for work enqueued on the rank's stream from now on.
@@ -41,9 +41,9 @@ class LOCKSTEP_API DrawAhead {
 
 /// `draw`, ahead of its caller.
 template <class Batch>
-std::function<std::optional<Batch>(std::string&)> draw_ahead(StrategyExtended& extended, int batches,
+std::function<std::optional<Batch>(std::string&)> draw_ahead(const StrategyAddress& address, int batches,
                                                              std::function<std::optional<Batch>(std::string&)> draw) {
-  const auto ahead = std::make_shared<DrawAhead>(extended, batches, [draw = std::move(draw)] {
+  const auto ahead = std::make_shared<DrawAhead>(address, batches, [draw = std::move(draw)] {
     DrawnBatch drawn;
     if (std::optional<Batch> own = draw(drawn.what)) {
       const auto batch = std::make_shared<Batch>(*std::move(own));

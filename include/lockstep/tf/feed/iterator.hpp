@@ -120,9 +120,9 @@ class DistributedIterator {
   /// descriptions and the end of input. Every `initialize` calls `start` again.
   DistributedIterator(Strategy& strategy, std::function<Draw()> start, const std::function<std::string()>& describe,
                       DrawOptions options, Here here)
-      : extended_{&strategy.extended()}, start_{std::move(start)}, options_{options} {
+      : address_{strategy}, start_{std::move(start)}, options_{options} {
     detail::agree_on_input(
-        extended_->strategy(),
+        address_.strategy(),
         [&] {
           detail::require_prefetch(options_.prefetch_batches);
           detail::InputOffer iterator{.what = "an iterator over " + describe(), .end = options_.end};
@@ -153,7 +153,7 @@ class DistributedIterator {
   std::optional<PerReplica<Batch>> next(Here here = Here::current()) {
     std::optional<Batch> own;
     const detail::InputAnswer answer = detail::agree_on_input(
-        extended_->strategy(),
+        address_.strategy(),
         [&] {
           detail::InputOffer offer{.end = options_.end};
           if (draw_) own = draw_(offer.what);
@@ -172,7 +172,7 @@ class DistributedIterator {
     }
     if (own) return PerReplica<Batch>{*std::move(own)};
     if constexpr (detail::needs_outline<Batch>()) {
-      return PerReplica<Batch>{detail::batch_without_samples<Batch>(answer.outline, extended_->strategy().stream())};
+      return PerReplica<Batch>{detail::batch_without_samples<Batch>(answer.outline, address_.strategy().stream())};
     } else {
       return PerReplica<Batch>{Batch{}};
     }
@@ -181,7 +181,7 @@ class DistributedIterator {
   /// LOCAL, in cross-replica context. Starts over by calling the input function again. If that throws, the next call of
   /// `next` rethrows, so that the other ranks learn of it.
   void initialize(Here here = Here::current()) {
-    const Scope scope = extended_->strategy().scope(here);
+    const Scope scope = address_.strategy().scope(here);
     draw_ = nullptr;  // whatever draws ahead ends before the input function is called
     try {
       draw_ = make_draw();
@@ -196,10 +196,10 @@ class DistributedIterator {
   Draw make_draw() {
     Draw draw = start_();
     if (options_.prefetch_batches == 0) return draw;
-    return detail::draw_ahead<Batch>(*extended_, options_.prefetch_batches, std::move(draw));
+    return detail::draw_ahead<Batch>(address_, options_.prefetch_batches, std::move(draw));
   }
 
-  StrategyExtended* extended_;  ///< unlike the strategy, never moves
+  detail::StrategyAddress address_;
   std::function<Draw()> start_;
   DrawOptions options_;
   Draw draw_;  ///< empty after the end of this rank's data

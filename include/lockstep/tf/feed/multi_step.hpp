@@ -13,6 +13,7 @@
 #include <lockstep/core/base/export.hpp>
 #include <lockstep/sync/strategy/replica_context.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 namespace lockstep {
 
@@ -58,7 +59,7 @@ class LOCKSTEP_API MultiStepContext {
     Outputs non_tensor_outputs;  ///< this rank's own objects
   };
 
-  MultiStepContext(StrategyExtended& extended, Outputs initial)
+  MultiStepContext(const StrategyExtended& extended, Outputs initial)
       : extended_{extended}, last_step_outputs_{std::move(initial)} {}
   MultiStepContext(const MultiStepContext&) = delete;
   MultiStepContext& operator=(const MultiStepContext&) = delete;
@@ -123,7 +124,7 @@ class LOCKSTEP_API MultiStepContext {
     last_step_outputs_.set(name, detail::MirroredAccess::make(reduced.begin()->second));
   }
 
-  StrategyExtended& extended_;
+  StrategyExtended extended_;
   Outputs last_step_outputs_;
   Outputs non_tensor_outputs_;
 };
@@ -152,7 +153,7 @@ LOCKSTEP_API std::int64_t run_steps(Strategy& strategy, std::int64_t steps, cons
 template <detail::DistributedInput Input, detail::StepFunction<Input> Fn>
 MultiStepContext::Result run_steps_on_iterator(Strategy& strategy, Fn&& fn, Input& input, std::int64_t steps = 1,
                                                MultiStepContext::Outputs initial = {}, Here here = Here::current()) {
-  MultiStepContext context{strategy.extended(), std::move(initial)};
+  MultiStepContext context{StrategyExtended{strategy}, std::move(initial)};
   const std::int64_t run = detail::run_steps(
       strategy, steps,
       [&] {

@@ -1,4 +1,4 @@
-#include "sync/strategy/type_text.hpp"
+#include "core/values/type_text.hpp"
 
 #include <cstdlib>
 #include <memory>

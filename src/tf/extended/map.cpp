@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
-#include <lockstep/sync/strategy/strategy.hpp>
+#include <lockstep/tf/extended/extended.hpp>
 
 #include "sync/reduce/arithmetic.hpp"
 #include "sync/reduce/reductions.hpp"
@@ -59,32 +59,35 @@ std::vector<detail::Leaf> sum_of_items(std::span<const std::vector<detail::Leaf>
 
 }  // namespace
 
-void StrategyExtended::require_item_each(std::string_view call, std::int64_t items, const Here& here) const {
-  if (items < replicas())
+void detail::require_item_each(const ReduceCall& call, std::int64_t items) {
+  const int replicas = call.strategy.num_replicas_in_sync();
+  if (items < replicas)
     throw InvalidArgument{fmt::format(
         "{}the map has {} items for {} replicas, and one without an item cannot tell the shapes of its part; "
         "expected an item for each, or plain numbers",
-        detail::Call{call, here}.text(), items, replicas())};
+        Call{call.name, call.here}.text(), items, replicas)};
 }
 
-StrategyExtended::Leaves StrategyExtended::reduce_mapped(std::string_view name, ReduceOp op,
-                                                         std::span<const Leaves> of_items,
-                                                         std::span<const std::string> structures, std::int64_t items,
-                                                         Destination to, std::string_view more, const Here& here) {
-  const detail::Call call{name, here};
-  require_context(name, here);
-  inside(*strategy_).require_not_captured(here);
+std::vector<detail::Leaf> detail::reduce_mapped(const ReduceCall& reduction,
+                                                std::span<const std::vector<Leaf>> of_items,
+                                                std::span<const std::string> structures, std::int64_t items) {
+  const Call call{reduction.name, reduction.here};
+  Strategy& strategy = reduction.strategy;
+  require_cross_replica(strategy, call);
+  inside(strategy).require_not_captured(reduction.here);
   require_alike(of_items, structures, call);
-  for (const detail::Leaf& leaf : of_items.front()) detail::require_reducible(call, op, dense(leaf).dtype());
-  if (op == ReduceOp::mean && (items < 1 || items > std::numeric_limits<int>::max()))
+  for (const Leaf& leaf : of_items.front()) require_reducible(call, reduction.op, dense(leaf).dtype());
+  if (reduction.op == ReduceOp::mean && (items < 1 || items > std::numeric_limits<int>::max()))
     throw InvalidArgument{fmt::format("{}a mean over {} items", call.text(), items)};
-  Leaves sums = sum_of_items(of_items, strategy_->stream());
+  std::vector<Leaf> sums = sum_of_items(of_items, strategy.stream());
   // The ranks agree on the number of items, so it needs no reduction.
-  reduce(name, ReduceOp::sum, sums, to,
-         fmt::format("{}{} for the {} over {} items", structures.front(), more, name_of(op), items), here);
-  if (op == ReduceOp::mean)
-    for (const detail::Leaf& sum : sums)
-      detail::divide(dense(sum).view(), static_cast<int>(items), detail::stream_for(dense(sum), strategy_->stream()));
+  ReduceCall sum = reduction;
+  sum.op = ReduceOp::sum;
+  sum.destination += fmt::format(" for the {} over {} items", name_of(reduction.op), items);
+  sum.reduce(sums, structures.front());
+  if (reduction.op == ReduceOp::mean)
+    for (const Leaf& leaf : sums)
+      divide(dense(leaf).view(), static_cast<int>(items), stream_for(dense(leaf), strategy.stream()));
   return sums;
 }
 

@@ -1,8 +1,8 @@
-// The methods of cross-replica context: reductions, broadcasts and updates.
+// What tf.distribute calls `strategy.extended`: the methods of cross-replica context, and its answers about devices.
 //
 //   const double sum = context.merge_call(  // in replica context
 //       [](Strategy& strategy, const PerReplica<double>& mine) {
-//         return strategy.extended().reduce_to(ReduceOp::sum, mine);  // on every rank
+//         return StrategyExtended{strategy}.reduce_to(ReduceOp::sum, mine);  // on every rank
 //       },
 //       args(my_part));
 #pragma once
@@ -24,33 +24,84 @@
 #include <lockstep/core/values/leaves.hpp>
 #include <lockstep/core/values/locality.hpp>
 #include <lockstep/sync/reduce/reduction_options.hpp>
-#include <lockstep/sync/strategy/host_values.hpp>
+#include <lockstep/sync/strategy/reduce_call.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 #include <lockstep/sync/strategy/variable.hpp>
 
 namespace lockstep {
 
-class Strategy;
 class StrategyExtended;
 
 namespace detail {
-struct Frame;
+
+/// True if a leaf of the nest T is PerReplica.
+template <class T>
+constexpr bool contains_per_replica() {
+  if constexpr (HasParts<T>) {
+    return with_part_types<T>([]<class... P>() { return (contains_per_replica<P>() || ...); });
+  } else {
+    return is_per_replica<T>;
+  }
 }
 
-/// Makes a strategy current, in cross-replica context, until it is destroyed. Scopes nest like blocks.
-class LOCKSTEP_API Scope {
+/// What `update` and `map` accept. A per-replica argument would let the replicas of a variable drift apart, so it does
+/// not compile. Reduce it first.
+template <class T>
+concept SameOnEveryReplica = !contains_per_replica<std::remove_cvref_t<T>>();
+
+/// A number, or a value of a type that no collective of StrategyExtended takes.
+template <class T>
+concept PlainHostValue = ReducibleNumber<T> || !(Reducible<T> || is_mirrored<T> || is_per_replica<T>);
+
+/// The results of `map` for the items that this rank processed, in order. Ranks may hold different numbers of results;
+/// `items` is the same on every rank.
+template <class T>
+class MapOutput {
  public:
-  Scope(const Scope&) = delete;  // a scope ends with its block: contexts nest
-  Scope& operator=(const Scope&) = delete;
-  ~Scope();
+  const std::vector<T>& values() const { return values_; }
+
+  /// The number of items on all ranks together.
+  std::int64_t items() const { return items_; }
 
  private:
-  friend class Strategy;
-  friend class StrategyExtended;
-  Scope(Strategy& strategy, const Here& here);
-  explicit Scope(const detail::Frame& frame);
+  friend class lockstep::StrategyExtended;
+  MapOutput(std::vector<T> values, std::int64_t items) : values_{std::move(values)}, items_{items} {}
+
+  std::vector<T> values_;
+  std::int64_t items_;
 };
 
-namespace detail {
+/// COLL. The sums or means of all ranks' items, which are `items`: first of this rank's, whose leaves and structures
+/// `of_items` and `structures` are. InvalidArgument, before any communication, as StrategyExtended::reduce_to says.
+LOCKSTEP_API std::vector<Leaf> reduce_mapped(const ReduceCall& call, std::span<const std::vector<Leaf>> of_items,
+                                             std::span<const std::string> structures, std::int64_t items);
+
+/// LOCAL. InvalidArgument if there are fewer items than replicas.
+LOCKSTEP_API void require_item_each(const ReduceCall& call, std::int64_t items);
+
+template <class T>
+struct ReductionOf<PerReplica<MapOutput<T>>> {
+  using Part = T;
+  using type = Mirrored<T>;
+
+  /// Adds up this rank's items, then the ranks' sums.
+  static T local(const ReduceCall& call, const PerReplica<MapOutput<T>>& value) {
+    const MapOutput<T>& mapped = value.local();
+    std::vector<T> mine = mapped.values();
+    if constexpr (ReducibleNumber<T>) {
+      if (mine.empty()) mine.push_back(T{0});
+    } else {
+      require_item_each(call, mapped.items());
+    }
+    std::vector<std::vector<Leaf>> of_items;
+    std::vector<std::string> structures;
+    for (const T& each : mine) {
+      of_items.push_back(leaves_of(each));
+      structures.push_back(structure_of(each));
+    }
+    return with_leaves(mine.front(), reduce_mapped(call, of_items, structures, mapped.items()));
+  }
+};
 
 /// A function that `update` can call with a handle of type V and arguments of the types T, as local_t.
 template <class Fn, class V, class... T>
@@ -78,6 +129,8 @@ concept ReduciblePairs = std::ranges::input_range<const T> && is_reducible_pair<
 
 }  // namespace detail
 
+/// A view of a strategy, which it follows when that is moved, and must not outlive. Copies are as good.
+///
 /// Unless its comment says otherwise, a method requires this strategy's cross-replica context or the default one:
 /// elsewhere it throws ContextError, and for another strategy's variable InvalidArgument, before any communication.
 ///
@@ -87,8 +140,8 @@ concept ReduciblePairs = std::ranges::input_range<const T> && is_reducible_pair<
 /// returns when the ranks have agreed, with a result that is complete or, on a GPU, enqueued on Strategy::stream().
 class LOCKSTEP_API StrategyExtended {
  public:
-  StrategyExtended(const StrategyExtended&) = delete;
-  StrategyExtended& operator=(const StrategyExtended&) = delete;
+  /// LOCAL, in any context.
+  explicit StrategyExtended(Strategy& strategy) : address_{strategy} {}
 
   /// While it lives, the variables that this thread creates live on the devices of another variable and must belong to
   /// its strategy. Guards nest like blocks.
@@ -120,24 +173,25 @@ class LOCKSTEP_API StrategyExtended {
   ///   tensors own their memory, on the same device. InvalidArgument for the sum of a Mirrored, and for the sum of a
   ///   plain value over several replicas: neither says what each replica contributes.
   template <detail::ReducibleValue T>
-  detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, Here here = Here::current()) {
-    return on_all<T>(reduced("reduce_to", op, value, {}, {}, here));
+  detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, Here here = Here::current()) const {
+    return on_all<T>(detail::ReductionOf<T>::local({strategy(), "reduce_to", op, here}, value));
   }
 
   /// The same, to where `destination` lives. Every rank has a component of it, so every rank gets the result.
   template <detail::ReducibleValue T>
   detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, const Variable& destination,
-                                 Here here = Here::current()) {
+                                 Here here = Here::current()) const {
     require_own(destination, "reduce_to", here);
-    return on_all<T>(reduced("reduce_to", op, value, {}, beside(destination), here));
+    return on_all<T>(
+        detail::ReductionOf<T>::local({strategy(), "reduce_to", op, here, {}, beside(destination)}, value));
   }
 
   /// The same, to one replica; the others get nothing. InvalidArgument if there is no such replica.
   template <detail::ReducibleValue T>
   std::optional<detail::local_t<detail::reduced_t<T>>> reduce_to(ReduceOp op, const T& value, OneReplica destination,
-                                                                 Here here = Here::current()) {
+                                                                 Here here = Here::current()) const {
     const bool here_it_is = is_here(destination, here);
-    detail::local_t<detail::reduced_t<T>> result = reduced("reduce_to", op, value, destination, {}, here);
+    auto result = detail::ReductionOf<T>::local({strategy(), "reduce_to", op, here, destination.id}, value);
     if (!here_it_is) return std::nullopt;
     return {std::move(result)};
   }
@@ -147,17 +201,16 @@ class LOCKSTEP_API StrategyExtended {
   /// others slices, but each must be the same kind on every rank; otherwise MismatchError. The values of a list in
   /// braces, `{{gradient, w}, …}`, are tensors.
   template <detail::ReduciblePairs Pairs = std::initializer_list<std::pair<PerReplica<Tensor>, Variable>>>
-  auto batch_reduce_to(ReduceOp op, const Pairs& pairs, Here here = Here::current()) {
+  auto batch_reduce_to(ReduceOp op, const Pairs& pairs, Here here = Here::current()) const {
     using Value = std::remove_cvref_t<decltype(std::ranges::begin(pairs)->first.local())>;
-    constexpr std::string_view call = "batch_reduce_to";
-    Leaves leaves;
-    std::string destinations;
+    detail::ReduceCall call{strategy(), "batch_reduce_to", op, here};
+    std::vector<detail::Leaf> leaves;
     for (const auto& [value, destination] : pairs) {
-      require_own(destination, call, here);
+      require_own(destination, call.name, here);
       leaves.emplace_back(value.local());
-      destinations += beside(destination);
+      call.destination += beside(destination);
     }
-    reduce(call, op, leaves, {}, destinations, here);
+    call.reduce(leaves, {});
     std::vector<Mirrored<Value>> results;
     for (const detail::Leaf& leaf : leaves) {
       if constexpr (std::same_as<Value, detail::Leaf>) {
@@ -171,8 +224,8 @@ class LOCKSTEP_API StrategyExtended {
 
   /// COLL, blocking. Copies replica 0's value to every rank.
   template <detail::Reducible T>
-  Mirrored<T> broadcast_to(const PerReplica<T>& value, Here here = Here::current()) {
-    Leaves leaves = detail::leaves_of(value.local());
+  Mirrored<T> broadcast_to(const PerReplica<T>& value, Here here = Here::current()) const {
+    std::vector<detail::Leaf> leaves = detail::leaves_of(value.local());
     broadcast(leaves, detail::structure_of(value.local()), here);
     return detail::MirroredAccess::make(detail::with_leaves(value.local(), leaves));
   }
@@ -180,55 +233,44 @@ class LOCKSTEP_API StrategyExtended {
   /// COLL, blocking. The same for a plain tensor, slices, or a nest: each rank's value is taken as its component.
   template <detail::Reducible T>
     requires(!detail::ReducibleNumber<T>)
-  Mirrored<T> broadcast_to(const T& value, Here here = Here::current()) {
+  Mirrored<T> broadcast_to(const T& value, Here here = Here::current()) const {
     return broadcast_to(PerReplica<T>{value}, here);
   }
 
   /// LOCAL. Returns a Mirrored value as it is.
   template <class T>
     requires detail::is_mirrored<T>
-  T broadcast_to(const T& value, Here here = Here::current()) {
+  T broadcast_to(const T& value, Here here = Here::current()) const {
     require_context("broadcast_to", here);
     return value;
   }
 
   /// A plain number does not say whether replica 0's value is meant or one that is the same on every rank already.
   template <detail::PlainHostValue T>
-  void broadcast_to(const T&, Here = {}) = delete;  // broadcast_object sends replica 0's value, same_on_all compares
+  void broadcast_to(const T&, Here = {}) const = delete;  // broadcast_object sends replica 0's, same_on_all compares
 
   /// LOCAL. Calls `fn(variable, …)` in update context, where an assignment writes to this rank's component:
   /// `update(w, fn, args(a, b))` calls `fn(w, a, b)`, with this rank's part of Mirrored arguments. `fn` gets the handle
   /// in its own type. Every rank must make the same update; per-replica arguments do not compile.
   template <std::derived_from<Variable> V, class Fn, detail::SameOnEveryReplica... T>
     requires detail::UpdateFunctionFor<Fn, V, T...>
-  auto update(const V& variable, Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
+  auto update(const V& variable, Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current()) const
       -> detail::result_t<Fn, const V&, detail::local_t<T>...> {
     require_own(variable, "update", here);
     const Scope updating = enter_update();
     return detail::invoke_local<detail::result_t<Fn, const V&, detail::local_t<T>...>>(std::forward<Fn>(fn), arguments,
                                                                                        variable);
   }
-  template <std::derived_from<Variable> V, class Fn, detail::Unwrapped First, detail::Unwrapped... Rest>
-  [[deprecated("write update(variable, fn, args(...))")]] decltype(auto) update(const V& variable, Fn&& fn,
-                                                                                const First& first,
-                                                                                const Rest&... rest) {
-    return update(variable, std::forward<Fn>(fn), args(first, rest...), Here{});
-  }
 
   /// LOCAL. Calls `fn(…)` likewise, for state that belongs to the given variables but is not a variable itself.
   template <class Fn, detail::SameOnEveryReplica... T>
     requires detail::NonSlotFunctionFor<Fn, T...>
   auto update_non_slot(const detail::VariableList& variables, Fn&& fn, detail::Args<T...> arguments = {},
-                       Here here = Here::current()) -> detail::result_t<Fn, detail::local_t<T>...> {
+                       Here here = Here::current()) const -> detail::result_t<Fn, detail::local_t<T>...> {
     require_context("update_non_slot", here);
     for (const Variable& variable : variables) require_own(variable, "update_non_slot", here);
     const Scope updating = enter_update();
     return detail::invoke_local<detail::result_t<Fn, detail::local_t<T>...>>(std::forward<Fn>(fn), arguments);
-  }
-  template <class Fn, detail::Unwrapped First, detail::Unwrapped... Rest>
-  [[deprecated("write update_non_slot(variables, fn, args(...))")]] decltype(auto) update_non_slot(
-      const detail::VariableList& variables, Fn&& fn, const First& first, const Rest&... rest) {
-    return update_non_slot(variables, std::forward<Fn>(fn), args(first, rest...), Here{});
   }
 
   /// LOCAL. Deals out `items`, which must be the same on every rank: replica r of N calls `fn(item, …)` for items
@@ -236,32 +278,27 @@ class LOCKSTEP_API StrategyExtended {
   /// result; `local().values()` are the results of this rank.
   template <std::ranges::random_access_range Items, class Fn, detail::SameOnEveryReplica... T>
     requires detail::MapFunctionFor<Fn, Items, T...>
-  auto map(const Items& items, Fn&& fn, const detail::Args<T...>& arguments = {}, Here here = Here::current()) {
+  auto map(const Items& items, Fn&& fn, const detail::Args<T...>& arguments = {}, Here here = Here::current()) const {
     using Result = detail::value_result_t<Fn&, std::ranges::range_reference_t<const Items>, detail::local_t<T>...>;
     const Scope scope = enter("map", here);
     const auto count = std::ranges::ssize(items);
     std::vector<Result> results;
-    for (auto i = static_cast<std::int64_t>(replica()); i < count; i += replicas()) {
+    for (auto i = static_cast<std::int64_t>(strategy().rank()); i < count; i += strategy().num_replicas_in_sync()) {
       detail::Args<T...> own = arguments;
       results.push_back(detail::invoke_local<Result>(fn, own, std::ranges::begin(items)[i]));
     }
     return PerReplica{detail::MapOutput<Result>{std::move(results), count}};
   }
-  template <std::ranges::random_access_range Items, class Fn, detail::Unwrapped First, detail::Unwrapped... Rest>
-  [[deprecated("write map(items, fn, args(...))")]] auto map(const Items& items, Fn&& fn, const First& first,
-                                                             const Rest&... rest) {
-    return map(items, std::forward<Fn>(fn), args(first, rest...), Here{});
-  }
 
-  /// LOCAL. No context needed. This object keeps its address when its strategy is moved.
-  Strategy& strategy() const { return *strategy_; }
+  /// LOCAL. No context needed. The strategy at its current address.
+  Strategy& strategy() const { return address_.strategy(); }
 
   /// The variable's value as a host tensor; ContextError before the variable is initialized. For a mirrored variable
   /// LOCAL: a copy of this rank's component. For a sync-on-read variable COLL, as SyncOnReadVariable::read.
-  Tensor read_var(const Variable& variable, Here here = Here::current());
+  Tensor read_var(const Variable& variable, Here here = Here::current()) const;
 
   /// The same for several variables, in their order: COLL if any is sync-on-read, with one agreement for all of those.
-  std::vector<Tensor> read_vars(const detail::VariableList& variables, Here here = Here::current());
+  std::vector<Tensor> read_vars(const detail::VariableList& variables, Here here = Here::current()) const;
 
   /// LOCAL, in any context of this strategy; ContextError elsewhere, also outside every scope. While the result lives,
   /// variables are created on the devices of `variable`, and only in this strategy's contexts (else ContextError).
@@ -302,59 +339,6 @@ class LOCKSTEP_API StrategyExtended {
   bool should_save_summary() const;
 
  private:
-  friend class Strategy;
-  friend class SyncOnReadVariable;
-  explicit StrategyExtended(Strategy& strategy) : strategy_{&strategy} {}
-
-  using Leaves = std::vector<detail::Leaf>;
-  using Destination = std::optional<OneReplica>;  ///< of a result; empty: every replica
-
-  // What `reduce_to` and `reduce` do with a value: the result on this rank. `call` is the one that the program made;
-  // `more` names the destination in the tag.
-  template <detail::Reducible T>
-  T reduced(std::string_view call, ReduceOp op, const PerReplica<T>& value, Destination to, const std::string& more,
-            const Here& here) {
-    Leaves leaves = detail::leaves_of(value.local());
-    reduce(call, op, leaves, to, detail::structure_of(value.local()) + more, here);
-    return detail::with_leaves(value.local(), leaves);
-  }
-
-  /// Adds up this rank's items, then the ranks' sums.
-  template <detail::Reducible T>
-  T reduced(std::string_view call, ReduceOp op, const PerReplica<detail::MapOutput<T>>& value, Destination to,
-            const std::string& more, const Here& here) {
-    const detail::MapOutput<T>& mapped = value.local();
-    std::vector<T> mine = mapped.values();
-    if constexpr (detail::ReducibleNumber<T>) {
-      if (mine.empty()) mine.push_back(T{0});
-    } else {
-      require_item_each(call, mapped.items(), here);
-    }
-    std::vector<Leaves> of_items;
-    std::vector<std::string> structures;
-    for (const T& each : mine) {
-      of_items.push_back(detail::leaves_of(each));
-      structures.push_back(detail::structure_of(each));
-    }
-    const Leaves sums = reduce_mapped(call, op, of_items, structures, mapped.items(), to, more, here);
-    return detail::with_leaves(mine.front(), sums);
-  }
-
-  template <class T>
-    requires(!detail::is_per_replica<T>)
-  detail::local_t<T> reduced(std::string_view call, ReduceOp op, const T& value, Destination, const std::string&,
-                             const Here& here) {
-    require_value_itself(call, op, detail::is_mirrored<T> ? Kind::mirrored : Kind::plain, here);
-    if constexpr (!detail::is_mirrored<T>) {
-      if (op == ReduceOp::sum) {
-        Leaves leaves = detail::leaves_of(value);
-        copy(leaves);
-        return detail::with_leaves(value, leaves);
-      }
-    }
-    return detail::Locality<T>::to_local(value);
-  }
-
   /// A result as `reduce_to` returns it: Mirrored, or plain.
   template <class T>
   static detail::reduced_t<T> on_all(detail::local_t<detail::reduced_t<T>> result) {
@@ -369,34 +353,19 @@ class LOCKSTEP_API StrategyExtended {
   Scope enter(std::string_view call, const Here& here) const;
   /// The same for update context.
   Scope enter_update() const;
-  int replica() const;
-  int replicas() const;
 
   /// How a tag names a destination.
   static std::string beside(const Variable& destination);
-
-  enum class Kind { mirrored, plain };
 
   /// ContextError, which begins with the call, outside the strategy's cross-replica context and the default one.
   void require_context(std::string_view call, const Here& here) const;
   /// The same, and InvalidArgument for another strategy's variable.
   void require_own(const Variable& variable, std::string_view call, const Here& here) const;
-  void require_value_itself(std::string_view call, ReduceOp op, Kind kind, const Here& here) const;
-  /// Replaces the leaves by copies on the same device.
-  void copy(Leaves& leaves) const;
   /// Whether this rank is the destination. ContextError as above; InvalidArgument if there is no such replica.
   bool is_here(OneReplica destination, const Here& here) const;
-  void reduce(std::string_view call, ReduceOp op, Leaves& leaves, Destination to, std::string_view more,
-              const Here& here);
-  void broadcast(Leaves& leaves, std::string_view more, const Here& here);
-  void require_item_each(std::string_view call, std::int64_t items, const Here& here) const;
-  Leaves reduce_mapped(std::string_view call, ReduceOp op, std::span<const Leaves> of_items,
-                       std::span<const std::string> structures, std::int64_t items, Destination to,
-                       std::string_view more, const Here& here);
-  /// As `read_vars`, for the method `call`.
-  std::vector<Tensor> read_called(std::string_view call, const detail::VariableList& variables, const Here& here);
+  void broadcast(std::vector<detail::Leaf>& leaves, std::string_view more, const Here& here) const;
 
-  Strategy* strategy_;  ///< follows the strategy when it is moved
+  detail::StrategyAddress address_;
 };
 
 }  // namespace lockstep

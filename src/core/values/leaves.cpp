@@ -1,0 +1,224 @@
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <lockstep/core/base/hex.hpp>
+#include <lockstep/core/values/leaves.hpp>
+
+#include "core/base/digest.hpp"
+#include "core/tensor/digest.hpp"
+#include "core/values/type_text.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+using Kind = Description::Kind;
+
+std::string digest_text(std::string_view type, std::uint64_t digest) {
+  return fmt::format("{} of digest {}", type, to_hex(digest));
+}
+
+/// The texts of several values as one, in brackets, so that the boundaries between them are compared too.
+std::string list_text(const std::vector<std::string>& texts) {
+  const std::string all = fmt::format("[{}]", fmt::join(texts, " "));
+  return all.size() < 100 ? all : digest_text("values", digest_of(all));
+}
+
+/// In quotes, unless one inside could make two texts read alike, or a control character would not be shown as it is.
+std::string quoted(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= ' ' && c != '\''; });
+  return plain && text.size() < 100 ? fmt::format("'{}'", text) : digest_text("text", digest_of(text));
+}
+
+std::span<const std::byte> bytes_of(const Description& description, const void* value) {
+  return {static_cast<const std::byte*>(value), description.size};
+}
+
+/// Whether all values of the type have the same signature.
+bool has_one_signature(const Description& description) {
+  switch (description.kind) {
+    case Kind::number:
+    case Kind::text:
+    case Kind::range:
+    case Kind::other: return true;
+    case Kind::tensor:
+    case Kind::slices:
+    case Kind::leaf:
+    case Kind::per_replica:
+    case Kind::mirrored:
+    case Kind::list:
+    case Kind::map:
+    case Kind::tuple:
+    case Kind::record: return false;
+  }
+  return false;
+}
+
+std::string key_text(const Description& map, const void* key) {
+  const Description& of_key = map.key();
+  if (of_key.kind == Kind::text) return of_key.text(key);
+  return map.compares_keys ? comparable_text(of_key, key) : "a key";  // else nothing of the map is reduced
+}
+
+std::string parts_signature(const Description& nest, const void* value, Optionals optionals) {
+  if (nest.kind == Kind::list && has_one_signature(nest.parts.front()())) {  // keeps the text of a long list short
+    const std::size_t count = nest.count(value);
+    return fmt::format("{} {}", count, count > 0 ? signature_text(nest.parts.front()(), nullptr, optionals) : "");
+  }
+  std::string text;
+  nest.each(value, [&](const Description& of_part, const void* part, const void* key) {
+    if (key) text += key_text(nest, key) + ": ";
+    text += signature_text(of_part, part, optionals) + ' ';
+  });
+  return text;
+}
+
+}  // namespace
+
+std::string LeafText<SparseTensor>::of(const SparseTensor& value) {
+  return fmt::format("{} sparse tensor", name_of(value.values.dtype()));
+}
+
+std::string text_of(double number) {
+  return fmt::format("{}", number);
+}
+std::string text_of(long long number) {
+  return fmt::format("{}", number);
+}
+
+std::vector<Leaf> leaves_in(const Description& description, const void* nest) {
+  std::vector<Leaf> leaves;
+  const Description::Visit add = [&](const Description& part, const void* value, const void*) {
+    if (part.kind == Kind::number) {
+      const Tensor number = Tensor::zeros(*part.carrier, {});
+      std::memcpy(number.view().data(), value, part.size);
+      leaves.emplace_back(number);
+    } else if (part.kind == Kind::tensor) {
+      leaves.emplace_back(*static_cast<const Tensor*>(value));
+    } else if (part.kind == Kind::slices) {
+      leaves.emplace_back(*static_cast<const IndexedSlices*>(value));
+    } else {
+      part.each(value, add);
+    }
+  };
+  add(description, nest, nullptr);
+  return leaves;
+}
+
+void set_leaves(const Description& description, void* nest, std::span<const Leaf> leaves) {
+  auto next = leaves.begin();
+  const Description::Visit set = [&](const Description& part, const void* value, const void*) {
+    void* const to = const_cast<void*>(value);
+    if (part.kind == Kind::number) {
+      std::memcpy(to, std::get<Tensor>(*next++).view().data(), part.size);
+    } else if (part.kind == Kind::tensor) {
+      *static_cast<Tensor*>(to) = std::get<Tensor>(*next++);
+    } else if (part.kind == Kind::slices) {
+      *static_cast<IndexedSlices*>(to) = std::get<IndexedSlices>(*next++);
+    } else {
+      part.each(value, set);
+    }
+  };
+  set(description, nest, nullptr);
+}
+
+std::string comparable_text(const Description& description, const void* value) {
+  switch (description.kind) {
+    case Kind::number:
+    case Kind::leaf: return description.text(value);
+    case Kind::text: return quoted(description.text(value));
+    case Kind::tensor: {
+      const TensorView tensor = static_cast<const Tensor*>(value)->view();
+      return digest_text(describe(tensor), digest_of_elements(tensor));
+    }
+    case Kind::slices:
+    case Kind::other: return digest_text("value", digest_of(bytes_of(description, value)));
+    case Kind::per_replica:
+    case Kind::mirrored:
+    case Kind::list:
+    case Kind::map:
+    case Kind::tuple:
+    case Kind::record:
+    case Kind::range: break;
+  }
+  if (description.is_optional && description.count(value) == 0) return "nothing";
+  std::vector<std::string> texts;
+  description.each(value, [&](const Description& of_part, const void* part, const void* key) {
+    const std::string text = comparable_text(of_part, part);
+    texts.push_back(key ? list_text({comparable_text(description.key(), key), text}) : text);
+  });
+  return list_text(texts);
+}
+
+std::string signature_text(const Description& description, const void* value, Optionals optionals) {
+  const auto of_part = [&] {
+    std::string text;
+    description.each(value, [&](const Description& part_description, const void* part, const void*) {
+      text = signature_text(part_description, part, optionals);
+    });
+    return text;
+  };
+  switch (description.kind) {
+    case Kind::number:
+      return description.carrier ? std::string{name_of(*description.carrier)} : description.type.name();
+    case Kind::tensor: return fmt::format("{} tensor", name_of(static_cast<const Tensor*>(value)->dtype()));
+    case Kind::slices:
+      return fmt::format("{} slices", name_of(static_cast<const IndexedSlices*>(value)->values.dtype()));
+    case Kind::leaf: return description.text(value);
+    case Kind::text:
+    case Kind::range:
+    case Kind::other: return description.type.name();
+    case Kind::per_replica: return of_part();
+    case Kind::mirrored: return "mirrored " + of_part();
+    case Kind::list:
+      if (!description.is_optional) return fmt::format("[{}]", parts_signature(description, value, optionals));
+      if (optionals == Optionals::by_type) return "optional";
+      return description.count(value) > 0 ? of_part() : "nothing";
+    case Kind::map: return fmt::format("{{{}}}", parts_signature(description, value, optionals));
+    case Kind::record: return fmt::format("({})", parts_signature(description, value, optionals));
+    case Kind::tuple: {
+      std::string text = parts_signature(description, value, optionals);
+      if (!text.empty()) text.pop_back();  // the space after the last part
+      return text;
+    }
+  }
+  return {};
+}
+
+std::string layout_text(const Description& description) {
+  if (description.is_flat) return fmt::format("{} of {} bytes", type_text(description.type), description.size);
+  std::vector<std::string> of_parts;
+  for (const Description::Of part : description.parts) of_parts.push_back(layout_text(part()));
+  const std::string parts = fmt::format("{}", fmt::join(of_parts, ", "));
+  if (description.kind == Kind::text) return "text";
+  if (description.is_optional) return "optional " + parts;
+  if (description.kind == Kind::map) return fmt::format("{{{}: {}}}", layout_text(description.key()), parts);
+  if (description.grows) return fmt::format("[{}]", parts);
+  if (description.kind == Kind::list) return fmt::format("{} of {}", description.count(nullptr), parts);
+  return fmt::format("({})", parts);
+}
+
+void append_bytes(const Description& description, const void* value, std::vector<std::byte>& bytes) {
+  const auto append = [&](std::span<const std::byte> some) { bytes.insert(bytes.end(), some.begin(), some.end()); };
+  const auto append_count = [&](std::uint64_t count) { append(std::as_bytes(std::span{&count, 1})); };
+  if (description.is_flat) return append(bytes_of(description, value));
+  if (description.kind == Kind::text) {
+    const std::string text = description.text(value);
+    append_count(text.size());
+    return append(std::as_bytes(std::span{text}));
+  }
+  if (description.grows) append_count(description.count(value));
+  description.each(value, [&](const Description& of_part, const void* part, const void* key) {
+    if (key) append_bytes(description.key(), key, bytes);
+    append_bytes(of_part, part, bytes);
+  });
+}
+
+void take_bytes(std::span<const std::byte>& bytes, std::span<std::byte> to) {
+  std::copy_n(bytes.begin(), to.size(), to.begin());
+  bytes = bytes.subspan(to.size());
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,45 @@
+#include <fmt/format.h>
+
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/reduce_call.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
+
+#include "core/control/tag.hpp"
+#include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
+#include "sync/strategy/reduced_leaves.hpp"
+
+namespace lockstep::detail {
+
+void ReduceCall::reduce(std::vector<Leaf>& leaves, std::string_view structure) const {
+  require_cross_replica(strategy, {name, here});
+  inside(strategy).require_not_captured(here);
+  ReducedLeaves reduced{{name, here}, op, leaves, strategy.stream()};
+  const std::string method = to ? fmt::format("{} replica {}", name, *to) : std::string{name};
+  inside(strategy).agree(TagKind::reduce, here, reduced.text(method, fmt::format("{}{}", structure, destination)));
+  if (to) {
+    reduced.reduce_to_one(inside(strategy).reductions(), *to);
+  } else {
+    reduced.all_reduce(inside(strategy).reductions());
+  }
+}
+
+void ReduceCall::require_value_itself(bool is_mirrored) const {
+  require_cross_replica(strategy, {name, here});
+  const int replicas = strategy.num_replicas_in_sync();
+  if (op == ReduceOp::mean || (!is_mirrored && replicas == 1)) return;
+  const std::string begin = Call{name, here}.text();
+  constexpr std::string_view refusal = "value cannot be reduced with the given reduce op";
+  if (is_mirrored)
+    throw InvalidArgument{
+        fmt::format("{}A mirrored {} {}: it is one value, the same on every replica", begin, refusal, name_of(op))};
+  throw InvalidArgument{
+      fmt::format("{}A non-distributed {} {}: it does not say what each of the {} replicas adds, as a PerReplica does",
+                  begin, refusal, name_of(op), replicas)};
+}
+
+void ReduceCall::copy(std::vector<Leaf>& leaves) const {
+  copy_leaves(leaves, strategy.stream());
+}
+
+}  // namespace lockstep::detail
