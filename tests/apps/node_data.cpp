@@ -7,11 +7,13 @@
 #include <vector>
 
 #include <catch2/catch.hpp>
+#include <sys/resource.h>
 
 #include <lockstep/core/base/error.hpp>
 
 #include "apps/lockstep-train/trainer.hpp"
 #include "apps/simulated_training.hpp"
+#include "support/child_process.hpp"
 #include "support/labelled_files.hpp"
 #include "support/quiet_log.hpp"
 #include "support/token_file.hpp"
@@ -43,9 +45,24 @@ std::uint64_t read_by_training(const Arguments& arguments, int ranks_per_node) {
   return bytes_read() - before;
 }
 
+constexpr const char* each_reads = "the ranks of a node share no memory for data, so each of them reads all of it: ";
+
+/// The same where memory is shared. A machine that has none left for a moment says so, and is asked again.
+std::uint64_t read_and_shared(const Arguments& arguments, int ranks_per_node) {
+  std::string refusals;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    CapturedStderr said;
+    const std::uint64_t read = read_by_training(arguments, ranks_per_node);
+    if (said.text().find(each_reads) == std::string::npos) return read;
+    refusals += said.text();
+  }
+  FAIL(refusals);
+  return 0;
+}
+
 void check_read_once(const Arguments& arguments, std::uint64_t bytes) {
   for (const int nodes : {1, 2}) {
-    const std::uint64_t read = read_by_training(arguments, 4 / nodes);
+    const std::uint64_t read = read_and_shared(arguments, 4 / nodes);
     INFO(arguments[1] << " on " << nodes << " nodes: " << read << " bytes read of " << bytes);
     CHECK(read >= nodes * bytes);
     CHECK(static_cast<double>(read) <= 1.05 * static_cast<double>(nodes * bytes));
@@ -84,7 +101,6 @@ int indices_in(const std::filesystem::path& folder) {
 }  // namespace
 
 TEST_CASE("samples are read once a node, in memory and on disk") {
-  const QuietLog quiet;
   const TemporaryDirectory folder;
   write_images(folder, "train", 8000);
   write_images(folder, "test", 4);
@@ -94,7 +110,6 @@ TEST_CASE("samples are read once a node, in memory and on disk") {
 }
 
 TEST_CASE("a text is read once a node, plain, packed and on disk") {
-  const QuietLog quiet;
   const TemporaryDirectory folder;
   std::string text;
   while (text.size() < 4'000'000) text += std::to_string(text.size()) + " ";
@@ -106,10 +121,24 @@ TEST_CASE("a text is read once a node, plain, packed and on disk") {
 }
 
 TEST_CASE("tokens are read once a node") {
-  const QuietLog quiet;
   const TemporaryDirectory folder;
   const std::string file = folder.write("tokens", token_file(std::vector<std::uint16_t>(2'000'000, 7)));
   check_read_once(Arguments{"--data", file, "--vocabulary", "8"} + short_gpt, 4'001'024);
+}
+
+TEST_CASE("ranks that cannot share memory read for themselves, and say why") {
+  const TemporaryDirectory folder;
+  write_images(folder, "train", 8000);
+  write_images(folder, "test", 4);
+  rlimit before = {};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const rlimit small{1 << 20, before.rlim_max};
+  CapturedStderr said;
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const std::uint64_t read = read_by_training(Arguments{"--data", folder.path()} + short_mlp, 4);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  CHECK(read >= 5 * 8'000'000);
+  CHECK_THAT(said.text(), Catch::Contains(std::string{each_reads} + "ftruncate: File too large"));
 }
 
 TEST_CASE("a training that goes on reads no more of its data than it needs") {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,7 +53,17 @@ class Readers {
   MeetingPoint& meeting() const { return group().meeting(); }
 
   /// COLL. Gives the memory that the reader has made to the others. Nothing on all ranks if that fails on any.
-  std::optional<SharedMemory> hand_over(std::optional<SharedMemory> made) const;
+  std::optional<SharedMemory> hand_over(std::optional<SharedMemory> made);
+
+  /// Nothing, with what the system said.
+  std::nullopt_t refused(const CommError& error) {
+    refusal_ = error.what();
+    log::debug(fmt::format("no shared memory for data: {}", refusal_));
+    return std::nullopt;
+  }
+
+  /// What the system last said to this rank.
+  std::string refusal() const { return refusal_.empty() ? "another rank has none" : refusal_; }
 
  private:
   ReplicaGroup& group() const { return inside(context_.strategy()).group(); }
@@ -65,9 +77,10 @@ class Readers {
   ReplicaContext& context_;
   std::size_t first_ = 0;
   bool shared_ = false;
+  std::string refusal_;
 };
 
-std::optional<SharedMemory> Readers::hand_over(std::optional<SharedMemory> made) const {
+std::optional<SharedMemory> Readers::hand_over(std::optional<SharedMemory> made) {
   std::array<std::int64_t, offer_numbers> numbers{};
   Offer offer;
   if (made) offer = {made->handle(), made->bytes()};
@@ -77,7 +90,7 @@ std::optional<SharedMemory> Readers::hand_over(std::optional<SharedMemory> made)
   if (!reads() && offer.handle.way != SharedMemory::Handle::Way::none) try {
       made.emplace(SharedMemory::open(offer.handle, offer.bytes));
     } catch (const CommError& error) {
-      log::debug(fmt::format("no shared memory for data: {}", error.what()));
+      made = refused(error);
     }
   const std::vector<std::int64_t> have = gathered(std::array<std::int64_t, 1>{made ? 1 : 0});
   if (made && reads()) made->take_over();
@@ -88,25 +101,24 @@ std::optional<SharedMemory> Readers::hand_over(std::optional<SharedMemory> made)
 using Create = SharedMemory (*)(std::size_t bytes);
 
 /// Nothing if the system has no such memory.
-std::optional<SharedMemory> create(Create way, std::size_t bytes) {
+std::optional<SharedMemory> create(Readers& readers, Create way, std::size_t bytes) {
   try {
     return way(bytes);
   } catch (const CommError& error) {
-    log::debug(fmt::format("no shared memory for data: {}", error.what()));
-    return std::nullopt;
+    return readers.refused(error);
   }
 }
 
 /// COLL. How memory reaches the other ranks of the node; nothing if it does not.
-Create find_way(const Readers& readers) {
+Create find_way(Readers& readers) {
   for (const Create way : {SharedMemory::create, SharedMemory::create_named})
-    if (readers.hand_over(readers.reads() ? create(way, before_block) : std::nullopt)) return way;
+    if (readers.hand_over(readers.reads() ? create(readers, way, before_block) : std::nullopt)) return way;
   return nullptr;
 }
 
 /// The block in shared memory; nothing if the system has too little of it.
-std::optional<SharedMemory> share(BlockWriter block, Create way) {
-  std::optional<SharedMemory> memory = create(way, before_block + block.bytes());
+std::optional<SharedMemory> share(Readers& readers, BlockWriter block, Create way) {
+  std::optional<SharedMemory> memory = create(readers, way, before_block + block.bytes());
   if (!memory) return std::nullopt;
   std::size_t written = before_block;
   try {
@@ -118,19 +130,17 @@ std::optional<SharedMemory> share(BlockWriter block, Create way) {
       written += piece.size();
     });
   } catch (const CommError& error) {
-    log::debug(fmt::format("no shared memory for data: {}", error.what()));
     memory->take_over();
-    return std::nullopt;
+    return readers.refused(error);
   }
   return memory;
 }
 
 /// COLL.
-std::optional<SharedMemory> read_and_share(const Readers& readers, const std::function<BlockWriter()>& read,
-                                           Create way) {
+std::optional<SharedMemory> read_and_share(Readers& readers, const std::function<BlockWriter()>& read, Create way) {
   if (!readers.reads()) return readers.hand_over(std::nullopt);
   const auto alone = readers.meeting().working_alone();
-  return readers.hand_over(share(read(), way));
+  return readers.hand_over(share(readers, read(), way));
 }
 
 }  // namespace
@@ -138,12 +148,14 @@ std::optional<SharedMemory> read_and_share(const Readers& readers, const std::fu
 std::optional<BlockReader> read_once_a_node(std::string_view key, const std::function<BlockWriter()>& read) {
   ReplicaContext* const context = ReplicaContext::current();
   if (!context || context->num_replicas_in_sync() == 1) return std::nullopt;
-  const Readers readers{*context, key};
+  Readers readers{*context, key};
   if (!readers.any_shared()) return std::nullopt;
   const Create way = find_way(readers);
   std::optional<SharedMemory> memory = way ? read_and_share(readers, read, way) : std::nullopt;
   if (!memory) {
-    if (readers.reads()) log::info("the ranks of a node share no memory for data: each of them reads all of it");
+    if (readers.reads())
+      log::info(fmt::format("the ranks of a node share no memory for data, so each of them reads all of it: {}",
+                            readers.refusal()));
     return std::nullopt;
   }
   const auto kept = std::make_shared<const SharedMemory>(*std::move(memory));
