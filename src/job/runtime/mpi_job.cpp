@@ -132,6 +132,7 @@ void MpiJob::finish(JobEnd::EndOfMpi end_of_mpi) noexcept {
   job->set_phases(nullptr);
   end.set_phases(nullptr);
   share_open_line(nullptr);
+  session.started();  // a job that fails early is still being watched, with the table that goes now
   // Nobody looks at them any more.
   if (end_of_mpi == JobEnd::EndOfMpi::program) signals.let_through();
   try {
@@ -165,6 +166,7 @@ void MpiJob::begin(const std::function<RuntimeOptions()>& make_options,
   if (node.phases) {
     job->set_phases(&*node.phases);
     end.set_phases(&*node.phases);
+    session.claim_in(*node.phases);
     share_open_line(&node.phases->open_line());
     ending_signals->note_in(node.phases->ending_signal());
     if (!options.communicator) keep_streams_of_neighbour();

@@ -38,6 +38,9 @@ class MpiSession {
   /// From here on something else watches the ranks.
   void started() { watch_->rest(); }
 
+  /// LOCAL. While the job starts, what this rank reports is claimed in the table too, which must live until `started`.
+  void claim_in(PhaseTable& table) { watch_->claim_in(table); }
+
   /// The ranks in MPI_COMM_WORLD of a guest's replicas; empty without a guest.
   const std::vector<int>& world_ranks() const { return world_ranks_; }
 

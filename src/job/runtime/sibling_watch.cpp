@@ -50,6 +50,7 @@ void sleep(Seconds time) {
 
 SiblingWatch::SiblingWatch(Options options)
     : options_{std::move(options)},
+      table_{options_.table},
       launched_{rank_from_launcher().has_value()},
       launcher_end_{launched_ ? static_cast<int>(::syscall(SYS_pidfd_open, launcher_, 0)) : -1},
       signals_{options_.signals},
@@ -73,6 +74,7 @@ void SiblingWatch::rest() {
 void SiblingWatch::resume(Options options) {
   rest();  // a job that fails early ends while it is still being watched
   options_ = std::move(options);
+  table_ = options_.table;
   begin();
   give(Task::watch);
 }
@@ -281,7 +283,7 @@ bool SiblingWatch::is_interrupted() const {
 }
 
 bool SiblingWatch::report(const std::string& sentence, int exit_code) const {
-  const bool mine = !reported_ && claim_report(options_.table, exit_code);
+  const bool mine = !reported_ && claim_report(table_, exit_code);
   if (mine) print_last_line("lockstep: " + sentence, exit_code);
   return mine;
 }

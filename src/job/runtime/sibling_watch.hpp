@@ -56,6 +56,10 @@ class SiblingWatch {
   SiblingWatch(const SiblingWatch&) = delete;
   ~SiblingWatch();
 
+  /// From here on the report is claimed in the table too, which lives until the watch rests: ranks that have started do
+  /// not see that of one that has ended since.
+  void claim_in(PhaseTable& table) { table_ = &table; }
+
   /// From here on it watches nothing. When this returns, it looks no more. If it rests already, nothing happens.
   void rest();
 
@@ -104,6 +108,7 @@ class SiblingWatch {
   [[noreturn]] void end_without_evidence() const;
 
   Options options_;
+  std::atomic<PhaseTable*> table_;  ///< that of the options, or what came later; null if there is none
   bool launched_;
   pid_t launcher_ = ::getppid();
   Descriptor launcher_end_;         ///< readable then; none without a launcher
