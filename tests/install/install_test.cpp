@@ -99,7 +99,10 @@ TEST_CASE("the installed headers are those of include/lockstep, and no others") 
   const std::vector<std::string> installed = files_below(installation.folder("LOCKSTEP_INCLUDEDIR"));
   const fs::path sources = from_meson("LOCKSTEP_PUBLIC_HEADERS");
   std::vector<std::string> headers = files_below(sources);
-  std::erase_if(headers, [](const std::string& file) { return file.ends_with(".md"); });
+  const bool has_torch = from_meson("LOCKSTEP_HAS_TORCH") == "yes";
+  std::erase_if(headers, [&](const std::string& file) {
+    return file.ends_with(".md") || (!has_torch && file.starts_with("lockstep/torch"));
+  });
   CHECK(installed == headers);
   CHECK(std::ranges::count(installed, "lockstep/lockstep.hpp") == 1);
   for (const std::string& header : installed)
@@ -117,6 +120,8 @@ TEST_CASE("the installed library comes with its links and its pkg-config file, a
     for (const std::string& end : {std::string{}, "." + version.substr(0, version.find('.')), "." + version})
       expected.push_back("lib" + name + ".so" + end);
   for (const std::string& name : installed_libraries()) expected.push_back("pkgconfig/" + name + ".pc");
+  for (const char* const name : {"lockstep-config.cmake", "lockstep-config-version.cmake"})
+    expected.push_back(std::string{"cmake/lockstep/"} + name);
   // Of one version, too: lockstep-train opens it.
   if (from_meson("LOCKSTEP_HAS_TENSORBOARD") == "yes")
     for (const std::string& end : {std::string{}, "." + version})
@@ -179,6 +184,66 @@ TEST_CASE("a program of another project builds against the installed package and
   for (const char* rank : {"rank 0", "rank 1"})
     CHECK(lines_starting_with(outcome.out, rank) ==
           std::vector<std::string>{fmt::format("{} of 2: total 3, weights -0.4375 -2.125", rank)});
+}
+
+namespace {
+
+/// What CMake says of a project that asks for `package` of an installation at `prefix`, builds consumer.cpp with
+/// `target`, and where the program is then.
+std::pair<Outcome, fs::path> cmake_project(const Installation& installation, const fs::path& prefix,
+                                           const std::string& package, const std::string& target) {
+  const fs::path folder = installation.scratch() / "project", build = folder / "build";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  std::ofstream{folder / "CMakeLists.txt"} << "cmake_minimum_required(VERSION 3.16)\n"
+                                              "project(consumer CXX)\n"
+                                              "find_package("
+                                           << package << " REQUIRED)\nadd_executable(consumer "
+                                           << from_meson("LOCKSTEP_CONSUMER") << ")\ntarget_link_libraries(consumer "
+                                           << target << ")\n";
+  const std::string cmake = from_meson("LOCKSTEP_CMAKE");
+  return {installation.shell(fmt::format("{0} -S {1} -B {2} -DCMAKE_PREFIX_PATH={3} -DCMAKE_CXX_FLAGS='{4}' && "
+                                         "{0} --build {2}",
+                                         cmake, folder.string(), build.string(), prefix.string(),
+                                         from_meson("LOCKSTEP_CXX_FLAGS"))),
+          build / "consumer"};
+}
+
+}  // namespace
+
+TEST_CASE("a project of CMake builds against an installation that was moved, and refuses another version or part") {
+  if (from_meson("LOCKSTEP_CMAKE").empty()) {
+    WARN("skipped: cmake was not found");
+    return;
+  }
+  const Installation installation;
+  const fs::path moved = installation.scratch() / "elsewhere/lockstep";
+  fs::create_directories(moved.parent_path());
+  fs::rename(installation.root() / fs::path{from_meson("LOCKSTEP_PREFIX")}.relative_path(), moved);
+  const std::string version = from_meson("LOCKSTEP_EXPECTED_VERSION");
+  const std::string series = version.substr(0, version.rfind('.'));
+
+  const auto [built, program] =
+      cmake_project(installation, moved, "lockstep " + series + " COMPONENTS models", "lockstep::models");
+  INFO(built.out << built.err);
+  REQUIRE(built.exit_code == 0);
+  const Outcome outcome = installation.shell("mpirun -n 2 " + program.string());
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.out, "rank 1 of 2: total 3, weights -0.4375 -2.125").size() == 1);
+
+  const std::string later = version.substr(0, version.rfind('.') + 1) + "99";
+  for (const auto& [package, said] : {std::pair<std::string, std::string>{"lockstep " + later, later},
+                                      {"lockstep 99", "99"},
+                                      {"lockstep COMPONENTS charts", "has no component 'charts'"}}) {
+    CAPTURE(package);
+    const Outcome refused = cmake_project(installation, moved, package, "lockstep::lockstep").first;
+    CHECK(refused.exit_code != 0);
+    CHECK_THAT(refused.err, Catch::Contains(said));
+  }
+  const auto bridge = cmake_project(installation, moved, "lockstep COMPONENTS torch", "lockstep::torch").first;
+  INFO(bridge.out << bridge.err);
+  CHECK((bridge.exit_code == 0) == (from_meson("LOCKSTEP_HAS_TORCH") == "yes"));
 }
 
 TEST_CASE("no installed program or library needs CUDA, but the one that is opened for a GPU") {
