@@ -60,13 +60,14 @@ void run(Runtime& runtime, const char* directory) {
         adamw.zero_grad();
         const auto scores = net->forward(train.pixels.index({samples}));
         const auto mean = torch::cross_entropy_loss(scores, train.labels.index({samples}));
-        loss = net.backward(context, libtorch::Loss::mean(mean, samples.size(0)));
+        loss = net.backward(context, libtorch::Loss::mean(mean, double(samples.size(0))));
         adamw.step();
       });
   net->eval();
   const torch::NoGradGuard no_gradients;
   const auto hits = net->forward(mine(test.pixels)).argmax(1).eq(mine(test.labels)).sum().item<std::int64_t>();
-  const double accuracy = runtime.strategy().reduce(ReduceOp::sum, PerReplica{hits}) / double(data.test.count());
+  const double right = double(runtime.strategy().reduce(ReduceOp::sum, PerReplica{hits}));
+  const double accuracy = right / double(data.test.count());
   if (runtime.is_chief()) std::printf("train loss %.3f, test accuracy %.3f\n", loss.mean, accuracy);
 }
 

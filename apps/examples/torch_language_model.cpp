@@ -86,7 +86,8 @@ void run(Runtime& runtime, const std::string& path) {
         adamw.zero_grad();
         const auto logits = net->forward(batch.slice(1, 0, context)).flatten(0, 1);
         const auto mean = torch::cross_entropy_loss(logits, labels);
-        loss += net.backward(context_of_rank, libtorch::Loss::mean(mean, labels.numel())).mean;  // over all ranks
+        // Over all ranks.
+        loss += net.backward(context_of_rank, libtorch::Loss::mean(mean, double(labels.numel()))).mean;
         net.clip_norm(1);
         adamw.step(context_of_rank);
       });

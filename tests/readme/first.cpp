@@ -10,12 +10,12 @@ void train(Runtime& runtime) {
     runtime.strategy().run([&](ReplicaContext& context) {
       std::vector<float> gradient(3);  // of this rank's points
       for (int i = context.replica_id_in_sync_group(); i < 128; i += context.num_replicas_in_sync()) {
-        const float x[] = {i % 17 / 16.0F, i % 23 / 22.0F, 1}, z = 3 * x[0] - 2 * x[1] + 1;
+        const float x[] = {float(i % 17) / 16, float(i % 23) / 22, 1}, z = 3 * x[0] - 2 * x[1] + 1;
         const float error = w[0] * x[0] + w[1] * x[1] + w[2] * x[2] - z;
-        for (int k = 0; k < 3; ++k) gradient[k] += error * x[k] / 128;
+        for (std::size_t k = 0; k < 3; ++k) gradient[k] += error * x[k] / 128;
       }
       gradient = context.all_reduce(ReduceOp::sum, gradient);  // the sum over all ranks
-      for (int k = 0; k < 3; ++k) w[k] -= gradient[k];
+      for (std::size_t k = 0; k < 3; ++k) w[k] -= gradient[k];
     });
   if (runtime.is_chief()) std::printf("z = %.3f x %+.3f y %+.3f\n", w[0], w[1], w[2]);
 }

@@ -20,9 +20,9 @@ void train(Runtime& runtime) {
       std::ranges::fill(sum, 0.0F);
       std::int64_t samples = 0;
       for (int i = context.replica_id_in_sync_group(); i < 128; i += context.num_replicas_in_sync(), ++samples) {
-        const float x[] = {i % 17 / 16.0F, i % 23 / 22.0F, 1}, z = 3 * x[0] - 2 * x[1] + 1;
+        const float x[] = {float(i % 17) / 16, float(i % 23) / 22, 1}, z = 3 * x[0] - 2 * x[1] + 1;
         const float error = w[0] * x[0] + w[1] * x[1] + w[2] * x[2] - z;
-        for (int k = 0; k < 3; ++k) sum[k] += error * x[k];
+        for (std::size_t k = 0; k < 3; ++k) sum[k] += error * x[k];
       }
       sgd.apply_gradients(context, {{gradient, plane}}, samples);  // the sum over the ranks, divided by all samples
     });

@@ -19,9 +19,9 @@ void train(Runtime& runtime) {
       const Range points = Range::of_shard(128, context.num_replicas_in_sync(), context.replica_id_in_sync_group());
       Optimizer::StepSums mine{.samples = points.last - points.first};
       for (auto i = step * 128 + points.first; i < step * 128 + points.last; ++i) {
-        const float x[] = {i % 17 / 16.0F, i % 23 / 22.0F, 1}, z = 3 * x[0] - 2 * x[1] + 1;
+        const float x[] = {float(i % 17) / 16, float(i % 23) / 22, 1}, z = 3 * x[0] - 2 * x[1] + 1;
         const float error = w[0] * x[0] + w[1] * x[1] + w[2] * x[2] - z;
-        for (int k = 0; k < 3; ++k) sum.next().elements<float>()[k] = error * x[k];
+        for (std::size_t k = 0; k < 3; ++k) sum.next().elements<float>()[k] = error * x[k];
         sum.push();  // each point is a shard: its gradient is a leaf of the tree that is summed in a fixed order
         mine.loss += error * error / 2;
       }

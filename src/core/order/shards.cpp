@@ -85,7 +85,7 @@ ShardRequest::Choice ShardRequest::resolve(int ranks) const {
   return {.shards = count};
 }
 
-Range Range::of_shard(std::int64_t batch_size, int shards, int shard) {
+Range Range::of_shard(std::int64_t batch_size, int shards, std::int64_t shard) {
   require_shards(shards);
   if (batch_size < 0) throw InvalidArgument{fmt::format("the batch size is {}; expected 0 or more", batch_size)};
   if (shard < 0 || shard >= shards) throw InvalidArgument{fmt::format("shard {} is outside of [0, {})", shard, shards)};

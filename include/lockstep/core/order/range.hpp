@@ -19,7 +19,7 @@ struct LOCKSTEP_API Range {
 
   /// The samples of shard `shard`, as positions in a batch of `batch_size`. The shards lie side by side in order, and
   /// their sizes differ by at most one. If the batch is smaller than the number of shards, some shards are empty.
-  static Range of_shard(std::int64_t batch_size, int shards, int shard);
+  static Range of_shard(std::int64_t batch_size, int shards, std::int64_t shard);
 
   /// The shards that `rank` computes: as many as every other rank, side by side in the order of ranks. If both numbers
   /// are powers of two, they are the leaves of one whole subtree of the sum over all shards. InvalidArgument unless
