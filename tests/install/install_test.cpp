@@ -264,6 +264,42 @@ TEST_CASE("no installed program or library needs CUDA, but the one that is opene
   if (has_cuda()) CHECK(needs_cuda(libraries / "liblockstep-cuda.so"));
 }
 
+TEST_CASE("every installed program has a man page with all its options, and a completion for bash") {
+  if (from_meson("LOCKSTEP_HAS_PAGES") != "yes") return;
+  const Installation installation;
+  const bool has_groff = installation.shell("command -v groff").exit_code == 0;
+  if (!has_groff) WARN("pages are not rendered: groff was not found");
+  for (const std::string& name : files_below(installation.folder("LOCKSTEP_BINDIR"))) {
+    CAPTURE(name);
+    const fs::path page = installation.folder("LOCKSTEP_MANDIR") / "man1" / (name + ".1");
+    const std::string text = read_file(page);
+    const std::string help =
+        installation.shell(installation.folder("LOCKSTEP_BINDIR").string() + "/" + name + " --help").out;
+    std::istringstream lines{help};
+    int options = 0;
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("  -")) continue;
+      std::string option = line.substr(2, line.find_first_of(" ,", 2) - 2);
+      for (std::size_t at = 0; (at = option.find('-', at)) != option.npos; at += 2) option.insert(at, "\\");
+      CAPTURE(option);
+      CHECK(text.find("\n\\fB" + option) != text.npos);
+      ++options;
+    }
+    CHECK(options >= 2);
+    if (has_groff) {
+      const Outcome rendered = installation.shell("groff -man -Tutf8 -ww -z " + page.string());
+      CHECK(rendered.exit_code == 0);
+      CHECK(rendered.err == "");
+    }
+    const fs::path completion =
+        installation.folder("LOCKSTEP_DATADIR") / "bash-completion/completions" / (name + ".bash");
+    const Outcome sourced =
+        installation.shell(fmt::format("bash -c '. {} && complete -p {}'", completion.string(), name));
+    CHECK(sourced.exit_code == 0);
+    CHECK(sourced.out.find(" --version") != std::string::npos);
+  }
+}
+
 TEST_CASE("every installed program has the layers inside, and says its version and its options") {
   const Installation installation;
   const std::vector<std::string> programs = files_below(installation.folder("LOCKSTEP_BINDIR"));
