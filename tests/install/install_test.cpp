@@ -117,7 +117,7 @@ TEST_CASE("the installed library comes with its links and its pkg-config file, a
   // Of one version only, by which liblockstep.so opens it.
   if (has_cuda()) expected = {"liblockstep-cuda.so", "liblockstep-cuda.so." + version};
   for (const std::string& name : installed_libraries())
-    for (const std::string& end : {std::string{}, "." + version.substr(0, version.find('.')), "." + version})
+    for (const std::string& end : {std::string{}, "." + version.substr(0, version.rfind('.')), "." + version})
       expected.push_back("lib" + name + ".so" + end);
   for (const std::string& name : installed_libraries()) expected.push_back("pkgconfig/" + name + ".pc");
   for (const char* const name : {"lockstep-config.cmake", "lockstep-config-version.cmake"})
