@@ -241,6 +241,20 @@ TEST_CASE("a project of CMake builds against an installation that was moved, and
     CHECK(refused.exit_code != 0);
     CHECK_THAT(refused.err, Catch::Contains(said));
   }
+  // The examples are such a project too.
+  const fs::path examples = moved / "share/doc/lockstep/examples", build = installation.scratch() / "examples";
+  const Outcome shown = installation.shell(fmt::format(
+      "{0} -S {1} -B {2} -DCMAKE_PREFIX_PATH={3} -DCMAKE_CXX_FLAGS='{4}' && {0} --build {2} --target sums && "
+      "{0} --build {2} --target help",
+      from_meson("LOCKSTEP_CMAKE"), examples.string(), build.string(), moved.string(),
+      from_meson("LOCKSTEP_CXX_FLAGS")));
+  INFO(shown.out << shown.err);
+  CHECK(shown.exit_code == 0);
+  CHECK(installation.shell("mpirun -n 2 " + (build / "sums").string()).out == "0.1 from 2 ranks\n");
+  for (const auto& entry : fs::directory_iterator{examples})
+    if (entry.path().extension() == ".cpp" && !entry.path().stem().string().starts_with("torch"))
+      CHECK_THAT(shown.out, Catch::Contains("... " + entry.path().stem().string()));
+
   const auto bridge = cmake_project(installation, moved, "lockstep COMPONENTS torch", "lockstep::torch").first;
   INFO(bridge.out << bridge.err);
   CHECK((bridge.exit_code == 0) == (from_meson("LOCKSTEP_HAS_TORCH") == "yes"));

@@ -1,0 +1,30 @@
+# Builds these programs with an installed lockstep: cmake -S . -B build -DCMAKE_PREFIX_PATH=PREFIX && cmake --build build
+cmake_minimum_required(VERSION 3.16)
+project(lockstep-examples LANGUAGES CXX)
+
+find_package(lockstep REQUIRED COMPONENTS models OPTIONAL_COMPONENTS torch)
+find_package(MPI COMPONENTS CXX)
+
+foreach(name first gentle trainer sums)
+  add_executable(${name} ${name}.cpp)
+  target_link_libraries(${name} lockstep::lockstep)
+endforeach()
+
+foreach(name resumed estimator sequences)
+  add_executable(${name} ${name}.cpp)
+  target_link_libraries(${name} lockstep::models)
+endforeach()
+
+# Calls MPI itself.
+if(MPI_CXX_FOUND)
+  add_executable(solver_and_trainer solver_and_trainer.cpp)
+  target_link_libraries(solver_and_trainer lockstep::lockstep MPI::MPI_CXX)
+endif()
+
+# The first reads its data with lockstep's readers.
+if(lockstep_torch_FOUND)
+  foreach(name torch_classifier torch_language_model)
+    add_executable(${name} ${name}.cpp)
+    target_link_libraries(${name} lockstep::torch lockstep::models)
+  endforeach()
+endif()
