@@ -1,4 +1,5 @@
 // What trains.
+#include <algorithm>
 #include <limits>
 #include <memory>
 
@@ -27,6 +28,7 @@
 #include "models/input/batch_schedule.hpp"
 #include "models/record/run_folder.hpp"
 #include "models/record/run_trace.hpp"
+#include "models/record/timeline.hpp"
 #include "sync/checkpoint/program_state.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/reductions.hpp"
@@ -94,6 +96,20 @@ std::optional<std::int64_t> ledger_interval(const TrainingOptions& options) {
   constexpr std::int64_t usual = 100;
   const std::int64_t every = options.run_folder.empty() ? 0 : options.ledger_every.value_or(usual);
   return every > 0 ? std::optional{every} : std::nullopt;
+}
+
+/// CheckpointError if the run of the folder has written checkpoints, where none is left: from step 0, its records would
+/// be replaced.
+void require_no_lost_checkpoints(const TrainingOptions& options) {
+  if (options.run_folder.empty()) return;
+  std::int64_t newest = 0;
+  for (const OrderedJson& event : read_timeline(RunLayout{options.run_folder}.timeline()))
+    if (event.value("kind", "") == "checkpoint") newest = std::max(newest, event.value("step", std::int64_t{0}));
+  if (newest > 0)
+    throw CheckpointError{fmt::format(
+        "--run-dir {}: its run has written checkpoints up to step {}, and {} holds none: another start from "
+        "step 0 would replace what it has recorded; expected its checkpoints there, or another --run-dir",
+        options.run_folder.string(), newest, options.checkpoints.string())};
 }
 
 }  // namespace
@@ -173,7 +189,12 @@ void Trainer::resume() {
                         "auto, which goes on from the newest, or another folder",
                         options_.checkpoints.string())};
       break;
-    case Resume::From::newest: resumed = checkpoints_->resume_latest(); break;
+    case Resume::From::newest:
+      resumed = checkpoints_->resume_latest();
+      set_up([&] {
+        if (!resumed && is_chief()) require_no_lost_checkpoints(options_);
+      });
+      break;
     case Resume::From::path: resumed = checkpoints_->resume(from.path); break;
   }
   if (!resumed) return;

@@ -251,6 +251,25 @@ TEST_CASE("a training goes on from a checkpoint of its own alone, and begins ane
       [&](const Arguments& more) { trains(run + more); });
 }
 
+TEST_CASE("a run whose checkpoints are gone keeps what it has recorded, and one that had none yet begins again") {
+  const QuietLog quiet;
+  const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
+  const TemporaryDirectory folder;
+  const auto with = [&](const std::string& run, const Arguments& more) {
+    return Arguments{"--data", images.path(), "--quiet", "--hidden", "5", "--run-dir", folder.path() / run} + more;
+  };
+  (void)train_simulated(2, with("run", {"--steps", "2"}));
+  std::filesystem::remove_all(folder.path() / "run/checkpoints");
+  const std::string metrics = read_file(folder.path() / "run/metrics.jsonl");
+  CHECK_THROWS_WITH(
+      train_simulated(2, with("run", {"--steps", "2", "--resume", "auto"})),
+      Catch::Contains("/run: its run has written checkpoints up to step 2, and ") &&
+          Catch::Contains("/run/checkpoints holds none: another start from step 0 would replace what it has recorded"));
+  CHECK(read_file(folder.path() / "run/metrics.jsonl") == metrics);
+  (void)train_simulated(2, with("new", {"--steps", "2", "--resume", "auto"}));
+  CHECK(std::filesystem::exists(folder.path() / "new/checkpoints/step-2"));
+}
+
 TEST_CASE("a checkpoint that does not say what its model and data are goes on as it is told") {
   const ImageFiles images{{.train = 90, .test = 20, .rows = 8, .columns = 8}};
   const TemporaryDirectory folder;

@@ -243,7 +243,8 @@ TEST_CASE("an array that is wrong is refused with its place") {
        "numpy.load(\"F\").astype(\"i8\")) where they are whole, or a table for --task regression"},
       {npy(npy_header("<U5", "3,"), ""),
        "has elements of type '<U5'; expected numbers of type u1 to u8, i1 to i8, f4 or f8; in Python: import numpy; "
-       "numpy.save(\"F\", numpy.unique(numpy.load(\"F\"), return_inverse=True)[1])"},
+       "a = numpy.load(\"F\"); b = numpy.load(\"FOLDER/y_test.npy\"); n = numpy.unique(numpy.append(a, b)); "
+       "numpy.save(\"F\", numpy.searchsorted(n, a)); numpy.save(\"FOLDER/y_test.npy\", numpy.searchsorted(n, b))"},
       {npy<std::uint8_t>("|u1", "3, 2", {0, 1, 2, 3, 4, 5}),
        "its shape is [3, 2]; expected [n], a label for each sample; in Python: import numpy; numpy.save(\"F\", "
        "numpy.load(\"F\").argmax(1)) where the largest marks the class"},

@@ -208,6 +208,29 @@ TEST_CASE("all wrong fields of a table are counted by columns and kinds, with a 
       Contains("it has no number in \"a\" (2 rows), \"b\" (1); in Python: import pandas; t = "
                "pandas.read_csv(\"FOLDER/x.csv\", skipinitialspace=True, na_values=[\"-\", \"?\"]); t = t.dropna("
                "subset=[\"a\", \"b\"]); "));
+  // Few words among numbers are mistakes, and no categories.
+  folder.write("x.csv", "a,b,label\n1,low,0\n2,1_000,0\n3,5,1\n4,err,1\n5,6,0\n");
+  CHECK_THAT(
+      refusal(folder, "x.csv"),
+      Contains("numbers with characters besides digits and a point in \"b\" (1 row), words in \"b\" (2 rows); in "
+               "Python: import pandas; t = pandas.read_csv(\"FOLDER/x.csv\", skipinitialspace=True); t[\"b\"] = "
+               "pandas.to_numeric(t[\"b\"].astype(str).str.replace(r\"[^0-9.eE+-]\", \"\", regex=True), "
+               "errors=\"coerce\"); t = t.dropna(subset=[\"b\"]); "));
+  folder.write("x.csv", "a,b,label\n1,2,0\na,b,label\n3,4,1\n");
+  CHECK(
+      refusal(folder, "x.csv") ==
+      "FOLDER/x.csv:3: repeats the names of the columns; expected them in the first line alone: files that are joined "
+      "keep those of the first");
+  for (const std::string missing : {"None", "NaT"}) {
+    folder.write("x.csv", "x,label\n1,cat\n2," + missing + "\n3,dog\n4," + missing + "\n");
+    CHECK_THAT(refusal(folder, "x.csv"),
+               Contains("column \"label\" is \"" + missing + "\"; expected a class") &&
+                   Contains("na_values=[\"" + missing + "\"]); t = t.dropna(subset=[\"label\"])"));
+  }
+  std::string pains = "x,label\n";
+  for (int row = 0; row < 40; ++row) pains += std::to_string(row) + (row % 2 == 0 ? ",none\n" : ",mild\n");
+  folder.write("x.csv", pains);
+  CHECK(refusal(folder, "x.csv") == "not refused");
   // A label alone, and what is no CSV behind it.
   folder.write("x.csv", "x,label\n1,0\n1,\n1,\n1,\"\n");
   CHECK_THAT(refusal(folder, "x.csv"),

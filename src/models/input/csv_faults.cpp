@@ -23,9 +23,14 @@ constexpr std::int64_t most_fields = 20'000'000;
 constexpr std::size_t most_categories = 50, fewest_names = 10;
 constexpr std::size_t most_columns = 8;  ///< of a kind that a line lists
 
+bool is_missing_to_pandas(std::string_view field) {
+  static constexpr std::array<std::string_view, 9> marks{"", "nan", "-nan", "na", "n/a", "null", "#na", "#n/a", "<na>"};
+  return std::ranges::find(marks, lower_case(field)) != marks.end();
+}
+
 bool is_missing_number(std::string_view field) {
   static constexpr std::array<std::string_view, 5> marks{"none", "nat", "?", "-", "."};
-  return is_missing_label(field) || std::ranges::find(marks, lower_case(field)) != marks.end();
+  return is_missing_to_pandas(field) || std::ranges::find(marks, lower_case(field)) != marks.end();
 }
 
 /// As 2024-01-31 or 31/01/2024 08:00.
@@ -61,9 +66,15 @@ struct ColumnFaults {
   std::set<std::string> different = {};  ///< words, up to one more than categories
 
   std::int64_t all() const { return missing + dates + words + large + written; }
-  bool names_rows() const {
-    return different.size() > most_categories ||
-           (different.size() >= fewest_names && 2 * different.size() > static_cast<std::size_t>(words));
+
+  enum class Words { none, few, categories, names_of_rows };
+  /// What the words are, of so many rows. Few among numbers are mistakes.
+  Words kind_of_words(std::int64_t rows) const {
+    if (words == 0) return Words::none;
+    if (2 * words <= rows) return Words::few;
+    const bool repeat_rarely =
+        different.size() >= fewest_names && 2 * different.size() > static_cast<std::size_t>(words);
+    return different.size() > most_categories || repeat_rarely ? Words::names_of_rows : Words::categories;
   }
 };
 
@@ -74,7 +85,8 @@ class Faults {
   void look_at(const std::vector<std::string>& fields) {
     ++rows_;
     for (const std::size_t place : columns_.inputs) look_at(fields[place], faults_[place]);
-    if (columns_.label && is_missing_label(fields[*columns_.label])) ++faults_[*columns_.label].missing;
+    if (columns_.label && is_missing_label(fields[*columns_.label]))
+      note_missing(fields[*columns_.label], faults_[*columns_.label]);
   }
 
   /// How many fields are wrong, by columns, and how to make numbers of them. Empty if a single one is.
@@ -105,8 +117,7 @@ class Faults {
       else if (!is_finite(number, dtype_))
         ++column.large;
     } else if (is_missing_number(field)) {
-      ++column.missing;
-      if (!field.empty() && !is_missing_label(field)) marks_.insert(python_string(field));
+      note_missing(field, column);
     } else if (is_date(field)) {
       ++column.dates;
     } else if (is_written_number(field)) {
@@ -116,6 +127,11 @@ class Faults {
       ++column.words;
       if (column.different.size() <= most_categories) column.different.insert(field);
     }
+  }
+
+  void note_missing(const std::string& field, ColumnFaults& column) {
+    ++column.missing;
+    if (!is_missing_to_pandas(field)) marks_.insert(python_string(field));
   }
 
   /// "column "a" (2 rows), "b" (1)".
@@ -147,17 +163,29 @@ class Faults {
   std::string conversion(const std::string& path) const {
     std::string steps;
     // The most specific first: a column that is dropped, or becomes several, has no missing numbers.
-    if (const std::string dropped = names([](const ColumnFaults& each) { return each.names_rows(); }); !dropped.empty())
+    using Words = ColumnFaults::Words;
+    const auto are = [this](Words kind) {
+      return [this, kind](const ColumnFaults& each) { return each.kind_of_words(rows_) == kind; };
+    };
+    if (const std::string dropped = names(are(Words::names_of_rows)); !dropped.empty())
       steps += fmt::format("; t = t.drop(columns=[{}])", dropped);
-    const auto is_category = [](const ColumnFaults& each) { return each.words > 0 && !each.names_rows(); };
-    if (const std::string categories = names(is_category); !categories.empty())
+    if (const std::string categories = names(are(Words::categories)); !categories.empty())
       steps += fmt::format("; t = pandas.get_dummies(t, columns=[{}], dtype=int)", categories);
-    for (std::size_t place = 0; place < faults_.size(); ++place)
-      if (faults_[place].written > 0 && faults_[place].words == 0)
-        steps += fmt::format("; t[{0}] = pandas.to_numeric(t[{0}].astype(str).str.replace({1}))",
-                             python_string(columns_.names[place]),
-                             faults_[place].has_decimal_comma ? R"(",", ".")" : R"(r"[^0-9.eE+-]", "", regex=True)");
-    const auto has_gaps = [](const ColumnFaults& each) { return each.missing > 0 && each.words == 0; };
+    const auto has_few_words = are(Words::few);
+    for (std::size_t place = 0; place < faults_.size(); ++place) {
+      const ColumnFaults& column = faults_[place];
+      if (!has_few_words(column) && (column.written == 0 || column.words > 0)) continue;
+      const std::string plain =
+          column.written == 0
+              ? ""
+              : fmt::format(".astype(str).str.replace({})",
+                            column.has_decimal_comma ? R"(",", ".")" : R"(r"[^0-9.eE+-]", "", regex=True)");
+      steps += fmt::format("; t[{0}] = pandas.to_numeric(t[{0}]{1}{2})", python_string(columns_.names[place]), plain,
+                           has_few_words(column) ? ", errors=\"coerce\"" : "");
+    }
+    const auto has_gaps = [&](const ColumnFaults& each) {
+      return has_few_words(each) || (each.missing > 0 && each.words == 0);
+    };
     if (const std::string gaps = names(has_gaps); !gaps.empty())
       steps += fmt::format("; t = t.dropna(subset=[{}])", gaps);
     for (std::size_t place = 0; place < faults_.size(); ++place)
@@ -183,13 +211,17 @@ class Faults {
 }  // namespace
 
 bool is_missing_label(std::string_view field) {
-  static constexpr std::array<std::string_view, 9> marks{"", "nan", "-nan", "na", "n/a", "null", "#na", "#n/a", "<na>"};
-  return std::ranges::find(marks, lower_case(field)) != marks.end();
+  // The first two as Python writes what is missing; "none" may be a class.
+  return field == "None" || field == "NaT" || is_missing_to_pandas(field);
 }
 
 void fail_with_all_faults(CsvReader& reader, const CsvColumns& columns, std::vector<std::string> fields,
                           std::size_t place, std::string_view expected, DType dtype) {
   const std::int64_t line = reader.line();
+  if (fields == columns.names)
+    reader.fail_at(line,
+                   "repeats the names of the columns; expected them in the first line alone: files that are joined "
+                   "keep those of the first");
   const std::string first = fmt::format("column \"{}\" is \"{}\"; expected {}", excerpt(columns.names[place]),
                                         excerpt(fields[place]), expected);
   Faults faults{columns, dtype};

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -170,8 +172,22 @@ class HeaderText {
     if (bare == "f2") return saved_as("{}.astype(\"f4\")");
     if (bare == "b1") return saved_as("{}.astype(\"u1\")");
     if (bare == "f16" || bare == "f12") return saved_as("{}.astype(\"f8\")");
-    if (bare.starts_with('U') || bare.starts_with('S')) return saved_as("numpy.unique({}, return_inverse=True)[1]");
+    if (bare.starts_with('U') || bare.starts_with('S')) return words_as_numbers();
     return {};
+  }
+
+  /// The labels of two parts get the same numbers.
+  std::string words_as_numbers() const {
+    const std::filesystem::path train = file_.path().parent_path() / "y_train.npy",
+                                test = train.parent_path() / "y_test.npy";
+    std::error_code none;
+    if ((file_.path() != train && file_.path() != test) || !std::filesystem::exists(train, none) ||
+        !std::filesystem::exists(test, none))
+      return saved_as("numpy.unique({}, return_inverse=True)[1]");
+    return fmt::format(
+        "; in Python: import numpy; a = numpy.load({0}); b = numpy.load({1}); n = numpy.unique(numpy.append(a, b)); "
+        "numpy.save({0}, numpy.searchsorted(n, a)); numpy.save({1}, numpy.searchsorted(n, b))",
+        python_string(train.string()), python_string(test.string()));
   }
 
   const FileBytes& file_;
