@@ -210,6 +210,10 @@ TEST_CASE("initial weights of another model are refused, and --partial takes wha
       [&](const Arguments& arguments) { (void)train_simulated(2, run + arguments); });
   CHECK_THROWS_WITH(train_simulated(2, run + wider + Arguments{"--init-from", checkpoints}),
                     Catch::Contains("is a folder of checkpoints; expected one of them, such as step-1"));
+  for (const char* const option : {"--init-from", "--resume"})
+    CHECK_THROWS_WITH(train_simulated(2, run + Arguments{"--hidden", "5", option, folder.path()}),
+                      Catch::Contains("is no checkpoint, but has some in it; expected one of them, such as ") &&
+                          Catch::Contains("/step-1"));
   CHECK_THROWS_WITH(train_simulated(2, run + wider + Arguments{"--init-from", "/nothing"}),
                     Catch::Contains("checkpoint /nothing"));
 

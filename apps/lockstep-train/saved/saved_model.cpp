@@ -14,6 +14,7 @@
 #include <lockstep/sync/checkpoint/weights.hpp>
 
 #include "core/base/excerpt.hpp"
+#include "sync/checkpoint/checkpoint_folder.hpp"
 #include "sync/checkpoint/program_state.hpp"
 
 namespace lockstep {
@@ -192,8 +193,10 @@ std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOpt
   const bool begins_anew = !metadata && parts == CheckpointManager::Parts::all;
   // Before data are read in another way than the training reads them.
   if (!from.empty() && !metadata &&
-      (options.resume.from == Resume::From::path || parts == CheckpointManager::Parts::weights))
+      (options.resume.from == Resume::From::path || parts == CheckpointManager::Parts::weights)) {
+    require_one_checkpoint(from);
     throw CheckpointError{fmt::format("checkpoint {}: there is none", from.string())};
+  }
   if (const auto& [file, match] = options.initial_weights; !metadata && !file.empty()) {
     from = file;
     if (match == InitialWeights::Match::all) metadata = read_weights_metadata(strategy, from);

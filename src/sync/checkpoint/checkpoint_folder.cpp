@@ -115,6 +115,20 @@ std::vector<std::filesystem::path> all_checkpoints_in(const std::filesystem::pat
   return checkpoints;
 }
 
+void require_one_checkpoint(const std::filesystem::path& path) {
+  if (const auto inside = checkpoints_in(path); !inside.empty())
+    fail_checkpoint(path.string(), fmt::format("is a folder of checkpoints; expected one of them, such as {}",
+                                               inside.front().filename().string()));
+  for (const std::string& name : names_in(path)) {
+    std::error_code none;
+    if (!std::filesystem::is_directory(path / name, none)) continue;
+    if (const auto below = checkpoints_in(path / name); !below.empty())
+      fail_checkpoint(path.string(),
+                      fmt::format("is no checkpoint, but has some in it; expected one of them, such as {}",
+                                  below.front().string()));
+  }
+}
+
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> checkpoints = all_checkpoints_in(folder);
   if (const auto newest = newest_that_stays(folder))

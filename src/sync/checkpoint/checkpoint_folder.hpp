@@ -53,7 +53,11 @@ void write_checkpoint(
 /// (left_checkpoints.hpp). None if there is no such folder. CheckpointError if it cannot be read.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
 
-/// The same with those that are being set aside.
+/// CheckpointError if `path` is a folder of checkpoints, or one that has such a folder in it, as that of a run: the
+/// line names a checkpoint there.
+void require_one_checkpoint(const std::filesystem::path& path);
+
+/// As checkpoints_in, with those that are being set aside.
 std::vector<std::filesystem::path> all_checkpoints_in(const std::filesystem::path& folder);
 
 /// Removes what killed writers left, and all checkpoints in `folder` that are older than the newest `keep` of those

@@ -306,9 +306,7 @@ CheckpointManager::Resumed CheckpointManager::resume(const std::filesystem::path
     std::error_code error;
     const std::filesystem::path whole = std::filesystem::canonical(found, error);
     const std::filesystem::path& checkpoint = error ? found : whole;
-    if (const auto inside = checkpoints_in(checkpoint); !inside.empty())
-      fail_checkpoint(checkpoint.string(), fmt::format("is a folder of checkpoints; expected one of them, such as {}",
-                                                       inside.front().filename().string()));
+    require_one_checkpoint(checkpoint);
     return read_whole(checkpoint, options_, values);
   };
   return *restore("resume", here, path, [&](StrategyValues& values) -> std::optional<ReadCheckpoint> {

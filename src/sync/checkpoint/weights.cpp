@@ -29,9 +29,7 @@ namespace {
 OpenTensorFile open_weights(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return OpenTensorFile{path};
-  if (const auto inside = checkpoints_in(path); !inside.empty())
-    fail_checkpoint(path.string(), fmt::format("is a folder of checkpoints; expected one of them, such as {}",
-                                               inside.front().filename().string()));
+  require_one_checkpoint(path);
   return open_checkpoint_file(path, read_checkpoint(path), weights_file);
 }
 
