@@ -17,26 +17,11 @@
 
 #include <lockstep/core/base/export.hpp>
 #include <lockstep/core/tensor/tensor.hpp>
+#include <lockstep/core/values/leaves.hpp>
 #include <lockstep/core/values/nest.hpp>
 #include <lockstep/core/values/values.hpp>
 
 namespace lockstep::detail {
-
-/// Encodes an outline.
-class LOCKSTEP_API OutlineWriter {
- public:
-  /// `type` is the name of the batch's type.
-  explicit OutlineWriter(const char* type);
-
-  void add(std::int64_t number) { numbers_.push_back(number); }
-  void add(const Shape& shape);
-  void add(const TensorView& tensor);
-
-  std::vector<std::int64_t> take() { return std::move(numbers_); }
-
- private:
-  std::vector<std::int64_t> numbers_;
-};
 
 /// Decodes an outline, in the order in which it was written.
 class LOCKSTEP_API OutlineReader {
@@ -69,39 +54,6 @@ constexpr bool needs_outline() {
     return with_part_types<T>([]<class... P>() { return (needs_outline<P>() || ...); });
   } else {
     return std::same_as<T, Tensor> || std::same_as<T, IndexedSlices>;
-  }
-}
-
-template <class K>
-void write_key(const K& key, OutlineWriter& writer) {
-  if constexpr (std::same_as<K, std::string>) {
-    writer.add(static_cast<std::int64_t>(key.size()));
-    for (const char each : key) writer.add(each);
-  } else {
-    writer.add(static_cast<std::int64_t>(key));
-  }
-}
-
-template <class T>
-void write_outline(const T& value, OutlineWriter& writer) {
-  if constexpr (!needs_outline<T>()) {
-    return;
-  } else if constexpr (std::same_as<T, Tensor>) {
-    writer.add(value.view());
-  } else if constexpr (std::same_as<T, IndexedSlices>) {
-    writer.add(value.values.view());
-    writer.add(value.indices.view());
-    writer.add(value.dense_shape);
-  } else {
-    if constexpr (GrowingParts<T>) writer.add(static_cast<std::int64_t>(PartsOf<T>::count(value)));
-    if constexpr (KeyedParts<T>) {
-      PartsOf<T>::each(value, [&](const auto& key, const auto& part) {
-        write_key(key, writer);
-        write_outline(part, writer);
-      });
-    } else {
-      for_each_part(value, [&](const auto& part) { write_outline(part, writer); });
-    }
   }
 }
 
@@ -142,11 +94,12 @@ T read_outline(OutlineReader& reader) {
   }
 }
 
+/// The outline of what `batch`, described so, holds.
+LOCKSTEP_API std::vector<std::int64_t> outline_at(const Description& description, const void* batch);
+
 template <class Batch>
 std::vector<std::int64_t> outline_of(const Batch& batch) {
-  OutlineWriter writer{typeid(Batch).name()};
-  write_outline(batch, writer);
-  return writer.take();
+  return outline_at(description_of<Batch>(), &batch);
 }
 
 /// A batch without samples, otherwise like the outlined one. MismatchError if the outline describes another type.
