@@ -191,9 +191,10 @@ void Trainer::resume() {
       break;
     case Resume::From::newest:
       resumed = checkpoints_->resume_latest();
-      set_up([&] {
-        if (!resumed && is_chief()) require_no_lost_checkpoints(options_);
-      });
+      if (!resumed)
+        set_up([&] {
+          if (is_chief()) require_no_lost_checkpoints(options_);
+        });
       break;
     case Resume::From::path: resumed = checkpoints_->resume(from.path); break;
   }

@@ -2,9 +2,14 @@
 // mean, which need no process and no MPI.
 #pragma once
 
+#include <cstdint>
+#include <cstdlib>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <catch2/catch.hpp>
 
 #include <lockstep/training.hpp>
 
@@ -44,6 +49,13 @@ inline Trained train_simulated(sim::Options job, const Arguments& arguments) {
 /// The same on so many ranks of one node.
 inline Trained train_simulated(int ranks, const Arguments& arguments) {
   return train_simulated(sim::Options{.ranks = ranks}, arguments);
+}
+
+/// Runs until the last rank fails in a step, counted from 1.
+inline void fail_in(std::int64_t step, int ranks, const Arguments& arguments) {
+  ::setenv("LOCKSTEP_FAULT", ("throw:" + std::to_string(ranks - 1) + ":" + std::to_string(step - 1)).c_str(), 1);
+  CHECK_THROWS_WITH(train_simulated(ranks, arguments), "LOCKSTEP_FAULT: thrown in step " + std::to_string(step));
+  ::unsetenv("LOCKSTEP_FAULT");
 }
 
 }  // namespace lockstep::test

@@ -217,10 +217,10 @@ TEST_CASE("all wrong fields of a table are counted by columns and kinds, with a 
                "pandas.to_numeric(t[\"b\"].astype(str).str.replace(r\"[^0-9.eE+-]\", \"\", regex=True), "
                "errors=\"coerce\"); t = t.dropna(subset=[\"b\"]); "));
   folder.write("x.csv", "a,b,label\n1,2,0\na,b,label\n3,4,1\n");
-  CHECK(
-      refusal(folder, "x.csv") ==
-      "FOLDER/x.csv:3: repeats the names of the columns; expected them in the first line alone: files that are joined "
-      "keep those of the first");
+  CHECK(refusal(folder, "x.csv") ==
+        "FOLDER/x.csv:3: repeats the names of the columns; expected them once: of files that you join, keep the header "
+        "of "
+        "the first");
   for (const std::string missing : {"None", "NaT"}) {
     folder.write("x.csv", "x,label\n1,cat\n2," + missing + "\n3,dog\n4," + missing + "\n");
     CHECK_THAT(refusal(folder, "x.csv"),

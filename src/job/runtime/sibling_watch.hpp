@@ -56,8 +56,8 @@ class SiblingWatch {
   SiblingWatch(const SiblingWatch&) = delete;
   ~SiblingWatch();
 
-  /// From here on the report is claimed in the table too, which lives until the watch rests: ranks that have started do
-  /// not see that of one that has ended since.
+  /// From here on, a report is also claimed in `table`, which must live until the watch rests. Ranks that have started
+  /// look there, also after the process that claimed it has ended.
   void claim_in(PhaseTable& table) { table_ = &table; }
 
   /// From here on it watches nothing. When this returns, it looks no more. If it rests already, nothing happens.

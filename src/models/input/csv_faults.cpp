@@ -220,8 +220,8 @@ void fail_with_all_faults(CsvReader& reader, const CsvColumns& columns, std::vec
   const std::int64_t line = reader.line();
   if (fields == columns.names)
     reader.fail_at(line,
-                   "repeats the names of the columns; expected them in the first line alone: files that are joined "
-                   "keep those of the first");
+                   "repeats the names of the columns; expected them once: of files that you join, keep the header of "
+                   "the first");
   const std::string first = fmt::format("column \"{}\" is \"{}\"; expected {}", excerpt(columns.names[place]),
                                         excerpt(fields[place]), expected);
   Faults faults{columns, dtype};

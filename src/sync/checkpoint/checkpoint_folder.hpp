@@ -53,8 +53,8 @@ void write_checkpoint(
 /// (left_checkpoints.hpp). None if there is no such folder. CheckpointError if it cannot be read.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
 
-/// CheckpointError if `path` is a folder of checkpoints, or one that has such a folder in it, as that of a run: the
-/// line names a checkpoint there.
+/// CheckpointError, which names a checkpoint to take instead, if `path` is a folder of checkpoints or has such a folder
+/// in it, as the folder of a run has.
 void require_one_checkpoint(const std::filesystem::path& path);
 
 /// As checkpoints_in, with those that are being set aside.

@@ -129,7 +129,7 @@ concept ReduciblePairs = std::ranges::input_range<const T> && is_reducible_pair<
 
 }  // namespace detail
 
-/// A view of a strategy, which it follows when that is moved, and must not outlive. Copies are as good.
+/// A view of a strategy. It stays valid when the strategy is moved, and must not outlive it. Copies view the same one.
 ///
 /// Unless its comment says otherwise, a method requires this strategy's cross-replica context or the default one:
 /// elsewhere it throws ContextError, and for another strategy's variable InvalidArgument, before any communication.
