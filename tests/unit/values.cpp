@@ -9,6 +9,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <lockstep/core/base/error.hpp>
 #include <lockstep/core/values/leaves.hpp>
 #include <lockstep/core/values/locality.hpp>
 #include <lockstep/core/values/values.hpp>
@@ -259,4 +260,6 @@ TEST_CASE("a nest with other leaves takes its values from them, its structure fr
   CHECK(made.at("a").first == 1);
   CHECK(made.at("b").first == 2);
   CHECK(made.at("b").second.view().data() == t.view().data());  // the leaf itself, no copy
+  for (const Tensor& no_int : {Tensor::scalar(1.5), Tensor::zeros(DType::i32, {2})})
+    CHECK_THROWS_AS(detail::with_leaves(1, std::vector<detail::Leaf>{no_int}), InvalidArgument);
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <lockstep/core/base/error.hpp>
 #include <lockstep/core/base/hex.hpp>
 #include <lockstep/core/values/leaves.hpp>
 
@@ -37,23 +38,8 @@ std::span<const std::byte> bytes_of(const Description& description, const void* 
 }
 
 /// Whether all values of the type have the same signature.
-bool has_one_signature(const Description& description) {
-  switch (description.kind) {
-    case Kind::number:
-    case Kind::text:
-    case Kind::range:
-    case Kind::other: return true;
-    case Kind::tensor:
-    case Kind::slices:
-    case Kind::leaf:
-    case Kind::per_replica:
-    case Kind::mirrored:
-    case Kind::list:
-    case Kind::map:
-    case Kind::tuple:
-    case Kind::record: return false;
-  }
-  return false;
+bool has_one_signature(Kind kind) {
+  return kind == Kind::number || kind == Kind::text || kind == Kind::range || kind == Kind::other;
 }
 
 std::string key_text(const Description& map, const void* key) {
@@ -62,17 +48,18 @@ std::string key_text(const Description& map, const void* key) {
   return map.compares_keys ? comparable_text(of_key, key) : "a key";  // else nothing of the map is reduced
 }
 
-std::string parts_signature(const Description& nest, const void* value, Optionals optionals) {
-  if (nest.kind == Kind::list && has_one_signature(nest.parts.front()())) {  // keeps the text of a long list short
+void append_parts(const Description& nest, const void* value, Optionals optionals, std::string& text) {
+  if (nest.kind == Kind::list && has_one_signature(nest.parts.front()().kind)) {  // keeps the text of a long list short
     const std::size_t count = nest.count(value);
-    return fmt::format("{} {}", count, count > 0 ? signature_text(nest.parts.front()(), nullptr, optionals) : "");
+    text += std::to_string(count) + ' ';
+    if (count > 0) append_signature(nest.parts.front()(), nullptr, optionals, text);
+    return;
   }
-  std::string text;
   nest.each(value, [&](const Description& of_part, const void* part, const void* key) {
     if (key) text += key_text(nest, key) + ": ";
-    text += signature_text(of_part, part, optionals) + ' ';
+    append_signature(of_part, part, optionals, text);
+    text += ' ';
   });
-  return text;
 }
 
 }  // namespace
@@ -112,7 +99,11 @@ void set_leaves(const Description& description, void* nest, std::span<const Leaf
   const Description::Visit set = [&](const Description& part, const void* value, const void*) {
     void* const to = const_cast<void*>(value);
     if (part.kind == Kind::number) {
-      std::memcpy(to, std::get<Tensor>(*next++).view().data(), part.size);
+      const TensorView number = std::get<Tensor>(*next++).view();
+      if (number.dtype() != part.carrier || number.count() != 1 || number.device() != DeviceKind::cpu)
+        throw InvalidArgument{fmt::format("{} for a number of a nest; expected {} on the host", describe(number),
+                                          name_of(*part.carrier))};
+      std::memcpy(to, number.data(), part.size);
     } else if (part.kind == Kind::tensor) {
       *static_cast<Tensor*>(to) = std::get<Tensor>(*next++);
     } else if (part.kind == Kind::slices) {
@@ -125,24 +116,13 @@ void set_leaves(const Description& description, void* nest, std::span<const Leaf
 }
 
 std::string comparable_text(const Description& description, const void* value) {
-  switch (description.kind) {
-    case Kind::number:
-    case Kind::leaf: return description.text(value);
-    case Kind::text: return quoted(description.text(value));
-    case Kind::tensor: {
-      const TensorView tensor = static_cast<const Tensor*>(value)->view();
-      return digest_text(describe(tensor), digest_of_elements(tensor));
-    }
-    case Kind::slices:
-    case Kind::other: return digest_text("value", digest_of(bytes_of(description, value)));
-    case Kind::per_replica:
-    case Kind::mirrored:
-    case Kind::list:
-    case Kind::map:
-    case Kind::tuple:
-    case Kind::record:
-    case Kind::range: break;
+  if (description.kind == Kind::number) return description.text(value);
+  if (description.kind == Kind::text) return quoted(description.text(value));
+  if (description.kind == Kind::tensor) {
+    const TensorView tensor = static_cast<const Tensor*>(value)->view();
+    return digest_text(describe(tensor), digest_of_elements(tensor));
   }
+  if (!description.each) return digest_text("value", digest_of(bytes_of(description, value)));
   if (description.is_optional && description.count(value) == 0) return "nothing";
   std::vector<std::string> texts;
   description.each(value, [&](const Description& of_part, const void* part, const void* key) {
@@ -152,39 +132,50 @@ std::string comparable_text(const Description& description, const void* value) {
   return list_text(texts);
 }
 
-std::string signature_text(const Description& description, const void* value, Optionals optionals) {
-  const auto of_part = [&] {
-    std::string text;
-    description.each(value, [&](const Description& part_description, const void* part, const void*) {
-      text = signature_text(part_description, part, optionals);
+void append_signature(const Description& description, const void* value, Optionals optionals, std::string& text) {
+  const auto append_part = [&] {
+    description.each(value, [&](const Description& of_part, const void* part, const void*) {
+      append_signature(of_part, part, optionals, text);
     });
-    return text;
+  };
+  const auto append_in = [&](char begin, char end) {
+    text += begin;
+    append_parts(description, value, optionals, text);
+    text += end;
   };
   switch (description.kind) {
     case Kind::number:
-      return description.carrier ? std::string{name_of(*description.carrier)} : description.type.name();
-    case Kind::tensor: return fmt::format("{} tensor", name_of(static_cast<const Tensor*>(value)->dtype()));
+      text += description.carrier ? name_of(*description.carrier) : std::string_view{description.type.name()};
+      break;
+    case Kind::tensor: text += fmt::format("{} tensor", name_of(static_cast<const Tensor*>(value)->dtype())); break;
     case Kind::slices:
-      return fmt::format("{} slices", name_of(static_cast<const IndexedSlices*>(value)->values.dtype()));
-    case Kind::leaf: return description.text(value);
+      text += fmt::format("{} slices", name_of(static_cast<const IndexedSlices*>(value)->values.dtype()));
+      break;
+    case Kind::leaf: text += description.text(value); break;
     case Kind::text:
     case Kind::range:
-    case Kind::other: return description.type.name();
-    case Kind::per_replica: return of_part();
-    case Kind::mirrored: return "mirrored " + of_part();
+    case Kind::other: text += description.type.name(); break;
+    case Kind::mirrored: text += "mirrored "; [[fallthrough]];
+    case Kind::per_replica: append_part(); break;
     case Kind::list:
-      if (!description.is_optional) return fmt::format("[{}]", parts_signature(description, value, optionals));
-      if (optionals == Optionals::by_type) return "optional";
-      return description.count(value) > 0 ? of_part() : "nothing";
-    case Kind::map: return fmt::format("{{{}}}", parts_signature(description, value, optionals));
-    case Kind::record: return fmt::format("({})", parts_signature(description, value, optionals));
+      if (!description.is_optional)
+        append_in('[', ']');
+      else if (optionals == Optionals::by_type)
+        text += "optional";
+      else if (description.count(value) == 0)
+        text += "nothing";
+      else
+        append_part();
+      break;
+    case Kind::map: append_in('{', '}'); break;
+    case Kind::record: append_in('(', ')'); break;
     case Kind::tuple: {
-      std::string text = parts_signature(description, value, optionals);
-      if (!text.empty()) text.pop_back();  // the space after the last part
-      return text;
+      const std::size_t begin = text.size();
+      append_parts(description, value, optionals, text);
+      if (text.size() > begin) text.pop_back();  // the space after the last part
+      break;
     }
   }
-  return {};
 }
 
 std::string layout_text(const Description& description) {

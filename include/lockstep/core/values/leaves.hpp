@@ -219,7 +219,8 @@ Description describe_type() {
     } else {
       made.kind = Kind::list;
       made.each = [](const void* value, const Visit& visit) {
-        PartsOf<T>::each(value_at<T>(value), [&](auto& each) {
+        PartsOf<T>::each(value_at<T>(value), [&]<class Each>(Each& each) {
+          static_assert(std::same_as<std::remove_const_t<Each>, Part> || !is_reducible<Part>);  // or it sets a copy
           const Part& part = each;  // vector<bool> yields proxies
           visit(description_of<Part>(), &part, nullptr);
         });
@@ -255,8 +256,7 @@ LOCKSTEP_API std::string comparable_text(const Description& description, const v
 
 /// How an optional is described: by what it holds, if anything, or by its type alone.
 enum class Optionals { with_presence, by_type };
-LOCKSTEP_API std::string signature_text(const Description& description, const void* value, Optionals optionals);
-
+LOCKSTEP_API void append_signature(const Description& of, const void* value, Optionals optionals, std::string& text);
 LOCKSTEP_API std::string layout_text(const Description& description);
 LOCKSTEP_API void append_bytes(const Description& description, const void* value, std::vector<std::byte>& bytes);
 /// Removes as many bytes from the front and writes them to `to`.
@@ -287,14 +287,15 @@ std::string comparable(const T& value) {
 /// ]", "{loss: f64 }", "f32 f64" of a tuple, "(f32 f64 )" of a struct.
 template <class T>
 std::string signature_of(const T& value, Optionals optionals = Optionals::with_presence) {
-  return detail::signature_text(description_of<T>(), &value, optionals);
+  std::string text;
+  if constexpr (!std::same_as<T, std::tuple<>>) detail::append_signature(description_of<T>(), &value, optionals, text);
+  return text;
 }
 
 /// " in [f32 f64]": how the leaves of a nest are arranged; empty for a nest of one leaf.
 template <class T>
 std::string structure_of(const T& nest) {
-  if constexpr (!HasParts<T>) return {};
-  return " in " + signature_of(nest);
+  return HasParts<T> ? " in " + signature_of(nest) : "";
 }
 
 // As bytes, for Strategy::broadcast_object. What the ranks compare before they send: "text", "[Settings of 12 bytes]",
@@ -305,7 +306,6 @@ std::string object_layout() {
   return layout_text(description_of<T>());
 }
 
-/// Appends `value` to `bytes`.
 template <BroadcastableObject T>
 void append_object(const T& value, std::vector<std::byte>& bytes) {
   detail::append_bytes(description_of<T>(), &value, bytes);
