@@ -62,7 +62,7 @@ Report report_for(const std::vector<std::string>& arguments) {
     else if (!only_paths && argument == "--trace")
       of_trace = true;
     else if (!only_paths && argument == "--version")
-      return {"lockstep-inspect " LOCKSTEP_VERSION "\n"};
+      return {version_of("lockstep-inspect") + "\n"};
     else if (!only_paths && argument.size() > 1 && argument.front() == '-')
       refuse(fmt::format("there is no option {}", excerpt(argument)));
     else

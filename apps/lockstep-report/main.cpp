@@ -68,7 +68,7 @@ CommandLine parse(std::span<char*> arguments) {
     else if (!only_paths && (argument == "--help" || argument == "-h"))
       return {.text = std::string{help}};
     else if (!only_paths && argument == "--version")
-      return {.text = "lockstep-report " LOCKSTEP_VERSION "\n"};
+      return {.text = version_of("lockstep-report") + "\n"};
     else if (!only_paths && (argument == "-o" || argument == "--output")) {
       if (++i == arguments.size()) refuse(argument + " needs a file");
       line.output = arguments[i];

@@ -10,6 +10,7 @@
 #include <lockstep/core/base/error.hpp>
 
 #include "apps/options/standard_output.hpp"
+#include "apps/options/tool_main.hpp"
 #include "apps/options/wrapped_text.hpp"
 #include "core/base/excerpt.hpp"
 
@@ -76,7 +77,7 @@ std::vector<std::string> similar_to(const std::string& name, const std::vector<s
 OptionParser::OptionParser(std::string program, const std::string& description)
     : program_{std::move(program)}, app_{std::make_unique<CLI::App>(description, program_)}, current_{app_.get()} {
   app_->set_help_flag("-h,--help", "Print this help and exit");
-  app_->set_version_flag("--version", program_ + " " LOCKSTEP_VERSION, "Print the version and exit");
+  app_->set_version_flag("--version", version_of(program_), "Print the version and exit");
   app_->get_formatter()->column_width(help_column);
   app_->get_formatter()->label("REQUIRED", "");
   app_->get_formatter()->label("Subcommands", "Commands");

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/version.hpp>
 
 #include "core/base/file_io.hpp"
 #include "core/base/inherited_signals.hpp"
@@ -15,6 +16,11 @@
 #include "core/control/tag.hpp"
 
 namespace lockstep {
+
+std::string version_of(const std::string& program) {
+  const std::string all = version();
+  return program + all.substr(all.find(' '));
+}
 
 void complain(std::string_view what) {
   write_to_stderr(fmt::format("lockstep: error: {}\n", one_line(what)));

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
+
+/// lockstep::version() of the program of this name, which it begins with.
+std::string version_of(const std::string& program);
 
 /// Prints `what` on stderr, as one line that begins with "lockstep: error: ".
 void complain(std::string_view what);

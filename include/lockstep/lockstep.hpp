@@ -28,6 +28,7 @@
 #include <lockstep/core/base/here.hpp>
 #include <lockstep/core/base/log.hpp>
 #include <lockstep/core/base/shape.hpp>
+#include <lockstep/core/base/version.hpp>
 #include <lockstep/core/device/stream.hpp>
 #include <lockstep/core/tensor/tensor.hpp>
 #include <lockstep/core/values/values.hpp>

@@ -38,6 +38,7 @@ void train(Runtime& runtime) {
     return context.all_reduce(ReduceOp::sum, static_cast<double>(mine));
   });
   const std::span<const float> trained = weights.local().elements<float>();
+  if (runtime.is_chief()) std::puts(version().c_str());
   std::printf("rank %d of %d: total %g, weights %g %g\n", runtime.rank(), runtime.size(), total.local(), trained[0],
               trained[1]);
 }

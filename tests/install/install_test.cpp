@@ -32,7 +32,7 @@ std::string library_path_outside_the_build() {
   return kept;
 }
 
-/// A fresh installation of this build, below a folder that stands for the root of the file system.
+/// An installation of this build, below a folder that stands for the root of the file system.
 class Installation {
  public:
   Installation() {
@@ -61,6 +61,11 @@ class Installation {
   TemporaryDirectory folder_;
 };
 
+const Installation& installed() {
+  static const Installation installation;
+  return installation;
+}
+
 /// The files below `folder`, by their paths from there, in order.
 std::vector<std::string> files_below(const fs::path& folder) {
   std::vector<std::string> files;
@@ -78,14 +83,13 @@ std::vector<std::string> installed_libraries() {
 
 /// How a program ends that links all that the package names, and the flags that pkg-config gives for it.
 std::pair<Outcome, std::string> outcome_of_linking(const std::string& package) {
-  const Installation installation;
-  const fs::path source = installation.scratch() / "empty.cpp";
+  const fs::path source = installed().scratch() / "empty.cpp";
   std::ofstream{source} << "int main() {}\n";
   Outcome outcome =
-      installation.shell(fmt::format("{0} -Wl,--no-as-needed {1} $(pkg-config --cflags --libs {2}) "
-                                     "-Wl,-rpath,$(pkg-config --variable=libdir {2}) -o {1}.out && {1}.out",
-                                     from_meson("LOCKSTEP_CXX"), source.string(), package));
-  return {std::move(outcome), installation.shell("pkg-config --cflags --libs " + package).out};
+      installed().shell(fmt::format("{0} -Wl,--no-as-needed {1} $(pkg-config --cflags --libs {2}) "
+                                    "-Wl,-rpath,$(pkg-config --variable=libdir {2}) -o {1}.out && {1}.out",
+                                    from_meson("LOCKSTEP_CXX"), source.string(), package));
+  return {std::move(outcome), installed().shell("pkg-config --cflags --libs " + package).out};
 }
 
 bool has_cuda() {
@@ -95,23 +99,21 @@ bool has_cuda() {
 }  // namespace
 
 TEST_CASE("the installed headers are those of include/lockstep, and no others") {
-  const Installation installation;
-  const std::vector<std::string> installed = files_below(installation.folder("LOCKSTEP_INCLUDEDIR"));
+  const std::vector<std::string> files = files_below(installed().folder("LOCKSTEP_INCLUDEDIR"));
   const fs::path sources = from_meson("LOCKSTEP_PUBLIC_HEADERS");
   std::vector<std::string> headers = files_below(sources);
   const bool has_torch = from_meson("LOCKSTEP_HAS_TORCH") == "yes";
   std::erase_if(headers, [&](const std::string& file) {
     return file.ends_with(".md") || (!has_torch && file.starts_with("lockstep/torch"));
   });
-  CHECK(installed == headers);
-  CHECK(std::ranges::count(installed, "lockstep/lockstep.hpp") == 1);
-  for (const std::string& header : installed)
-    CHECK(read_file(installation.folder("LOCKSTEP_INCLUDEDIR") / header) == read_file(sources / header));
+  CHECK(files == headers);
+  CHECK(std::ranges::count(files, "lockstep/lockstep.hpp") == 1);
+  for (const std::string& header : files)
+    CHECK(read_file(installed().folder("LOCKSTEP_INCLUDEDIR") / header) == read_file(sources / header));
 }
 
 TEST_CASE("the installed library comes with its links and its pkg-config file, and without the layers it is made of") {
-  const Installation installation;
-  const std::vector<std::string> libraries = files_below(installation.folder("LOCKSTEP_LIBDIR"));
+  const std::vector<std::string> libraries = files_below(installed().folder("LOCKSTEP_LIBDIR"));
   const std::string version = from_meson("LOCKSTEP_EXPECTED_VERSION");
   std::vector<std::string> expected;
   // Of one version only, by which liblockstep.so opens it.
@@ -152,34 +154,34 @@ TEST_CASE("the package of the models brings theirs and lockstep's library") {
 }
 
 TEST_CASE("pkg-config needs no package but the installed one") {
-  const Installation installation;
   for (const char* question : {"--exists", "--cflags", "--libs", "--cflags --libs --static"}) {
     CAPTURE(question);
-    const Outcome outcome = installation.shell(fmt::format("pkg-config --print-errors {} lockstep", question));
+    const Outcome outcome = installed().shell(fmt::format("pkg-config --print-errors {} lockstep", question));
     CHECK(outcome.err == "");
     CHECK(outcome.exit_code == 0);
   }
-  CHECK(installation.shell("pkg-config --modversion lockstep").out == from_meson("LOCKSTEP_EXPECTED_VERSION") + "\n");
+  CHECK(installed().shell("pkg-config --modversion lockstep").out == from_meson("LOCKSTEP_EXPECTED_VERSION") + "\n");
   // What a consumer gets is lockstep and nothing of what it stands on.
-  const std::string flags = installation.shell("pkg-config --cflags --libs lockstep").out;
+  const std::string flags = installed().shell("pkg-config --cflags --libs lockstep").out;
   INFO(flags);
-  CHECK(lines_starting_with(flags, "-I" + installation.folder("LOCKSTEP_INCLUDEDIR").string()).size() == 1);
+  CHECK(lines_starting_with(flags, "-I" + installed().folder("LOCKSTEP_INCLUDEDIR").string()).size() == 1);
   CHECK(flags.find(" -llockstep") != std::string::npos);
   CHECK(flags.find(" -l") == flags.rfind(" -l"));
 }
 
 TEST_CASE("a program of another project builds against the installed package and runs on two ranks") {
-  const Installation installation;
-  const fs::path program = installation.scratch() / "consumer";
-  const Outcome compiled = installation.shell(fmt::format(
+  const fs::path program = installed().scratch() / "consumer";
+  const Outcome compiled = installed().shell(fmt::format(
       "{} {} $(pkg-config --cflags --libs lockstep) -Wl,-rpath,$(pkg-config --variable=libdir lockstep) -o {}",
       from_meson("LOCKSTEP_CXX"), from_meson("LOCKSTEP_CONSUMER"), program.string()));
   INFO(compiled.err);
   REQUIRE(compiled.exit_code == 0);
 
-  const Outcome outcome = installation.shell("mpirun -n 2 " + program.string());
+  const Outcome outcome = installed().shell("mpirun -n 2 " + program.string());
   INFO(outcome.err);
   REQUIRE(outcome.exit_code == 0);
+  CHECK(lines_starting_with(outcome.out, "lockstep ") ==
+        std::vector<std::string>{"lockstep " + from_meson("LOCKSTEP_EXPECTED_VERSION")});
   // Gradients of 1 + 2 and 10 + 20 over 4 + 4 samples, half of that off zero.
   for (const char* rank : {"rank 0", "rank 1"})
     CHECK(lines_starting_with(outcome.out, rank) ==
@@ -190,10 +192,10 @@ namespace {
 
 /// What CMake says of a project that asks for `package` of an installation at `prefix`, builds consumer.cpp with
 /// `target`, and where the program is then.
-std::pair<Outcome, fs::path> cmake_project(const Installation& installation, const fs::path& prefix,
-                                           const std::string& package, const std::string& target) {
-  const fs::path folder = installation.scratch() / "project", build = folder / "build";
-  fs::remove_all(folder);
+std::pair<Outcome, fs::path> cmake_project(const fs::path& prefix, const std::string& package,
+                                           const std::string& target) {
+  const fs::path folder = installed().scratch() / "project", build = folder / "build";
+  // Always the same folder: CMake asks the compiler what it can only once.
   fs::create_directories(folder);
   std::ofstream{folder / "CMakeLists.txt"} << "cmake_minimum_required(VERSION 3.16)\n"
                                               "project(consumer CXX)\n"
@@ -202,10 +204,10 @@ std::pair<Outcome, fs::path> cmake_project(const Installation& installation, con
                                            << from_meson("LOCKSTEP_CONSUMER") << ")\ntarget_link_libraries(consumer "
                                            << target << ")\n";
   const std::string cmake = from_meson("LOCKSTEP_CMAKE");
-  return {installation.shell(fmt::format("{0} -S {1} -B {2} -DCMAKE_PREFIX_PATH={3} -DCMAKE_CXX_FLAGS='{4}' && "
-                                         "{0} --build {2}",
-                                         cmake, folder.string(), build.string(), prefix.string(),
-                                         from_meson("LOCKSTEP_CXX_FLAGS"))),
+  return {installed().shell(fmt::format("{0} -S {1} -B {2} -U lockstep_DIR -DCMAKE_PREFIX_PATH={3} "
+                                        "-DCMAKE_CXX_FLAGS='{4}' && {0} --build {2}",
+                                        cmake, folder.string(), build.string(), prefix.string(),
+                                        from_meson("LOCKSTEP_CXX_FLAGS"))),
           build / "consumer"};
 }
 
@@ -216,18 +218,17 @@ TEST_CASE("a project of CMake builds against an installation that was moved, and
     WARN("skipped: cmake was not found");
     return;
   }
-  const Installation installation;
-  const fs::path moved = installation.scratch() / "elsewhere/lockstep";
+  const fs::path moved = installed().scratch() / "elsewhere/lockstep";
   fs::create_directories(moved.parent_path());
-  fs::rename(installation.root() / fs::path{from_meson("LOCKSTEP_PREFIX")}.relative_path(), moved);
+  fs::copy(installed().root() / fs::path{from_meson("LOCKSTEP_PREFIX")}.relative_path(), moved,
+           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   const std::string version = from_meson("LOCKSTEP_EXPECTED_VERSION");
   const std::string series = version.substr(0, version.rfind('.'));
 
-  const auto [built, program] =
-      cmake_project(installation, moved, "lockstep " + series + " COMPONENTS models", "lockstep::models");
+  const auto [built, program] = cmake_project(moved, "lockstep " + series + " COMPONENTS models", "lockstep::models");
   INFO(built.out << built.err);
   REQUIRE(built.exit_code == 0);
-  const Outcome outcome = installation.shell("mpirun -n 2 " + program.string());
+  const Outcome outcome = installed().shell("mpirun -n 2 " + program.string());
   INFO(outcome.err);
   CHECK(outcome.exit_code == 0);
   CHECK(lines_starting_with(outcome.out, "rank 1 of 2: total 3, weights -0.4375 -2.125").size() == 1);
@@ -237,37 +238,36 @@ TEST_CASE("a project of CMake builds against an installation that was moved, and
                                       {"lockstep 99", "99"},
                                       {"lockstep COMPONENTS charts", "has no component 'charts'"}}) {
     CAPTURE(package);
-    const Outcome refused = cmake_project(installation, moved, package, "lockstep::lockstep").first;
+    const Outcome refused = cmake_project(moved, package, "lockstep::lockstep").first;
     CHECK(refused.exit_code != 0);
     CHECK_THAT(refused.err, Catch::Contains(said));
   }
   // The examples are such a project too.
-  const fs::path examples = moved / "share/doc/lockstep/examples", build = installation.scratch() / "examples";
-  const Outcome shown = installation.shell(fmt::format(
+  const fs::path examples = moved / "share/doc/lockstep/examples", build = installed().scratch() / "examples";
+  const Outcome shown = installed().shell(fmt::format(
       "{0} -S {1} -B {2} -DCMAKE_PREFIX_PATH={3} -DCMAKE_CXX_FLAGS='{4}' && {0} --build {2} --target sums && "
       "{0} --build {2} --target help",
       from_meson("LOCKSTEP_CMAKE"), examples.string(), build.string(), moved.string(),
       from_meson("LOCKSTEP_CXX_FLAGS")));
   INFO(shown.out << shown.err);
   CHECK(shown.exit_code == 0);
-  CHECK(installation.shell("mpirun -n 2 " + (build / "sums").string()).out == "0.1 from 2 ranks\n");
+  CHECK(installed().shell("mpirun -n 2 " + (build / "sums").string()).out == "0.1 from 2 ranks\n");
   for (const auto& entry : fs::directory_iterator{examples})
     if (entry.path().extension() == ".cpp" && !entry.path().stem().string().starts_with("torch"))
       CHECK_THAT(shown.out, Catch::Contains("... " + entry.path().stem().string()));
 
-  const auto bridge = cmake_project(installation, moved, "lockstep COMPONENTS torch", "lockstep::torch").first;
+  const auto bridge = cmake_project(moved, "lockstep COMPONENTS torch", "lockstep::torch").first;
   INFO(bridge.out << bridge.err);
   CHECK((bridge.exit_code == 0) == (from_meson("LOCKSTEP_HAS_TORCH") == "yes"));
 }
 
 TEST_CASE("no installed program or library needs CUDA, but the one that is opened for a GPU") {
-  const Installation installation;
-  const fs::path libraries = installation.folder("LOCKSTEP_LIBDIR");
+  const fs::path libraries = installed().folder("LOCKSTEP_LIBDIR");
   std::vector<fs::path> files{libraries / "liblockstep.so"};
-  for (const std::string& name : files_below(installation.folder("LOCKSTEP_BINDIR")))
-    files.push_back(installation.folder("LOCKSTEP_BINDIR") / name);
+  for (const std::string& name : files_below(installed().folder("LOCKSTEP_BINDIR")))
+    files.push_back(installed().folder("LOCKSTEP_BINDIR") / name);
   const auto needs_cuda = [&](const fs::path& file) {
-    const std::string needed = installation.shell("ldd " + file.string()).out;
+    const std::string needed = installed().shell("ldd " + file.string()).out;
     REQUIRE(needed.find("\tlibc.so") != std::string::npos);
     return needed.find("libcudart") != std::string::npos || needed.find("libnccl") != std::string::npos;
   };
@@ -280,15 +280,14 @@ TEST_CASE("no installed program or library needs CUDA, but the one that is opene
 
 TEST_CASE("every installed program has a man page with all its options, and a completion for bash") {
   if (from_meson("LOCKSTEP_HAS_PAGES") != "yes") return;
-  const Installation installation;
-  const bool has_groff = installation.shell("command -v groff").exit_code == 0;
+  const bool has_groff = installed().shell("command -v groff").exit_code == 0;
   if (!has_groff) WARN("pages are not rendered: groff was not found");
-  for (const std::string& name : files_below(installation.folder("LOCKSTEP_BINDIR"))) {
+  for (const std::string& name : files_below(installed().folder("LOCKSTEP_BINDIR"))) {
     CAPTURE(name);
-    const fs::path page = installation.folder("LOCKSTEP_MANDIR") / "man1" / (name + ".1");
+    const fs::path page = installed().folder("LOCKSTEP_MANDIR") / "man1" / (name + ".1");
     const std::string text = read_file(page);
     const std::string help =
-        installation.shell(installation.folder("LOCKSTEP_BINDIR").string() + "/" + name + " --help").out;
+        installed().shell(installed().folder("LOCKSTEP_BINDIR").string() + "/" + name + " --help").out;
     std::istringstream lines{help};
     int options = 0;
     for (std::string line; std::getline(lines, line);) {
@@ -301,35 +300,38 @@ TEST_CASE("every installed program has a man page with all its options, and a co
     }
     CHECK(options >= 2);
     if (has_groff) {
-      const Outcome rendered = installation.shell("groff -man -Tutf8 -ww -z " + page.string());
+      const Outcome rendered = installed().shell("groff -man -Tutf8 -ww -z " + page.string());
       CHECK(rendered.exit_code == 0);
       CHECK(rendered.err == "");
     }
     const fs::path completion =
-        installation.folder("LOCKSTEP_DATADIR") / "bash-completion/completions" / (name + ".bash");
+        installed().folder("LOCKSTEP_DATADIR") / "bash-completion/completions" / (name + ".bash");
     const Outcome sourced =
-        installation.shell(fmt::format("bash -c '. {} && complete -p {}'", completion.string(), name));
+        installed().shell(fmt::format("bash -c '. {} && complete -p {}'", completion.string(), name));
     CHECK(sourced.exit_code == 0);
     CHECK(sourced.out.find(" --version") != std::string::npos);
   }
 }
 
 TEST_CASE("every installed program has the layers inside, and says its version and its options") {
-  const Installation installation;
-  const std::vector<std::string> programs = files_below(installation.folder("LOCKSTEP_BINDIR"));
+  const std::vector<std::string> programs = files_below(installed().folder("LOCKSTEP_BINDIR"));
+  std::string commit = installed().shell(from_meson("LOCKSTEP_COMMIT_PROGRAM")).out;
+  REQUIRE(commit.ends_with('\n'));
+  commit.pop_back();
   CHECK(programs == std::vector<std::string>{"lockstep-bench", "lockstep-bisect", "lockstep-inspect", "lockstep-report",
                                              "lockstep-run", "lockstep-train", "lockstep-verify"});
   for (const std::string& name : programs) {
     CAPTURE(name);
-    const std::string program = installation.folder("LOCKSTEP_BINDIR") / name;
-    const Outcome linked = installation.shell("ldd " + program);
+    const std::string program = installed().folder("LOCKSTEP_BINDIR") / name;
+    const Outcome linked = installed().shell("ldd " + program);
     INFO(linked.out);
     CHECK(linked.out.find("liblockstep") == std::string::npos);
     CHECK(linked.out.find("not found") == std::string::npos);
-    const Outcome version = installation.shell(program + " --version");
+    const Outcome version = installed().shell(program + " --version");
     CHECK(version.exit_code == 0);
-    CHECK(version.out == fmt::format("{} {}\n", name, from_meson("LOCKSTEP_EXPECTED_VERSION")));
-    const Outcome help = installation.shell(program + " --help");
+    CHECK_THAT(version.out, Catch::Matches(fmt::format("{} {}\ncommit {}\nMPI .+\noneDNN .+\nCUDA .+\n", name,
+                                                       from_meson("LOCKSTEP_EXPECTED_VERSION"), commit)));
+    const Outcome help = installed().shell(program + " --help");
     CHECK(help.exit_code == 0);
     CHECK(help.out.find("--help") != std::string::npos);
   }

@@ -164,7 +164,7 @@ TEST_CASE("a global batch that the replicas do not divide is refused on every ra
     CHECK_THROWS_WITH(make_dataset_iterator(strategy, dataset(1), {.global_batch_size = odd}), told);
     CHECK_THROWS_WITH(make_array_iterator(strategy, rows(0, 9), {.global_batch_size = odd}), told);
   }
-  CHECK_THROWS_AS(make_dataset_iterator(strategy, dataset(1), {}), InvalidArgument);
+  CHECK_THROWS_AS(make_dataset_iterator(strategy, dataset(1), InputOptions::GlobalBatches{}), InvalidArgument);
   CHECK_THROWS_AS(make_array_iterator(strategy, rows(0, 9), {}), InvalidArgument);
 
   auto iterator = make_dataset_iterator(strategy, dataset(1), {.global_batch_size = ranks()});  // it has twice as many

@@ -81,13 +81,15 @@ detail::Dataset<Tensor> two_batches() {
   };
 }
 
+constexpr InputOptions::Elements elements{};
+
 }  // namespace
 
 TEST_CASE("elements are dealt to the replicas in turn, and all end together where too few are left", "[F-2]") {
   Strategy& strategy = runtime().strategy();
   for (const int left : {0, last()}) {
     CAPTURE(left);
-    auto iterator = make_element_iterator(strategy, count_to(3 * ranks() + left));
+    auto iterator = make_dataset_iterator(strategy, count_to(3 * ranks() + left), elements);
     for (int time = 0; time < 2; ++time) {
       for (int step = 0; step < 3; ++step) CHECK(iterator.next()->local() == step * ranks() + rank());
       CHECK_FALSE(iterator.next());
@@ -96,7 +98,8 @@ TEST_CASE("elements are dealt to the replicas in turn, and all end together wher
     }
   }
   const auto before = inside(strategy).group().meeting().meetings();
-  auto none = make_element_iterator<Tensor>(strategy, [] { return [] { return std::optional<Tensor>{}; }; });
+  auto none = make_dataset_iterator<Tensor>(
+      strategy, [] { return [] { return std::optional<Tensor>{}; }; }, elements);
   CHECK_FALSE(none.next());
   CHECK(inside(strategy).group().meeting().meetings() == before + 2);
 }
@@ -105,7 +108,7 @@ TEST_CASE("elements that differ between ranks in number, shape or type are found
   if (ranks() == 1) return;
   Strategy& strategy = runtime().strategy();
   const auto n = std::to_string(ranks());
-  auto numbers = make_element_iterator(strategy, count_to(ranks() + (odd_one() ? 1 : 0)));
+  auto numbers = make_dataset_iterator(strategy, count_to(ranks() + (odd_one() ? 1 : 0)), elements);
   CHECK(numbers.next());
   CHECK_THAT(mismatch_of([&] { (void)numbers.next(); }),
              Catch::StartsWith(culprit()) &&
@@ -119,9 +122,9 @@ TEST_CASE("elements that differ between ranks in number, shape or type are found
       };
     };
   };
-  auto alike = make_element_iterator(strategy, shapes(3));
+  auto alike = make_dataset_iterator(strategy, shapes(3), elements);
   CHECK(alike.next()->local().first.shape() == Shape{rank() == 0 ? 3 : 2});
-  auto other = make_element_iterator(strategy, shapes(odd_one() ? 2 : 3));
+  auto other = make_dataset_iterator(strategy, shapes(odd_one() ? 2 : 3), elements);
   CHECK_THAT(mismatch_of([&] { (void)other.next(); }),
              Catch::StartsWith(culprit()) &&
                  Catch::Contains("elements 0 to " + std::to_string(last()) + ", each f32[2]") &&
@@ -135,18 +138,21 @@ TEST_CASE("a dataset of elements that throws or is no source fails on all ranks"
     const std::string told = message_of<std::exception>(body);
     CHECK_THAT(told, Catch::EndsWith(odd_one() ? text : "failed: " + text));
   };
-  auto iterator = make_element_iterator<int>(strategy, [] {
-    return [next = 0]() mutable -> std::optional<int> {
-      if (next++ == ranks() && odd_one()) throw std::out_of_range{"no such element"};
-      return next;
-    };
-  });
+  auto iterator = make_dataset_iterator<int>(
+      strategy,
+      [] {
+        return [next = 0]() mutable -> std::optional<int> {
+          if (next++ == ranks() && odd_one()) throw std::out_of_range{"no such element"};
+          return next;
+        };
+      },
+      elements);
   CHECK(iterator.next());
   expect_failure([&] { (void)iterator.next(); }, "no such element");
   expect_failure(
       [&] {
-        (void)make_element_iterator<int>(
-            strategy, [] { return odd_one() ? detail::Source<int>{} : [] { return std::optional{1}; }; });
+        (void)make_dataset_iterator<int>(
+            strategy, [] { return odd_one() ? detail::Source<int>{} : [] { return std::optional{1}; }; }, elements);
       },
       "dataset must return a source of batches");
   expect_in_step();

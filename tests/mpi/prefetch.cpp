@@ -110,7 +110,7 @@ TEST_CASE("batches drawn ahead are the same as without, on the rank's device", "
     add(all_of(
         make_array_iterator(strategy, array, {.global_batch_size = n, .num_epochs = 2, .prefetch_batches = prefetch})));
     add(all_of(make_dataset_iterator(strategy, dataset, {.global_batch_size = n, .prefetch_batches = prefetch})));
-    add(all_of(make_element_iterator(strategy, dataset, {.prefetch_batches = prefetch})));
+    add(all_of(make_dataset_iterator(strategy, dataset, InputOptions::Elements{.prefetch_batches = prefetch})));
     add(all_of(
         distribute_dataset<Named>(strategy, {"a", "b", "c"}, open,
                                   {.auto_shard = InputOptions::AutoShard::by_element, .prefetch_batches = prefetch})));

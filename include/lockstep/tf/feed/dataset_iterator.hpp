@@ -116,15 +116,15 @@ DistributedIterator<Batch> make_dataset_iterator(Strategy& strategy, detail::Dat
           here};
 }
 
-/// COLL, blocking, one agreement, in cross-replica context. `dataset` makes a source as for make_dataset_iterator, but
-/// of elements of any type. They are dealt out: in step i, replica r of n gets element i n + r. If fewer than n
-/// elements are left, they are dropped, and the input ends on all ranks.
+/// COLL, blocking, one agreement, in cross-replica context. The same of single elements, which may have any type, and
+/// are dealt out: in step i, replica r of n gets element i n + r. If fewer than n elements are left, they are dropped,
+/// and the input ends on all ranks.
 ///
 /// InvalidArgument if `dataset` returns no source. MismatchError if the elements' tensors differ between ranks in shape
 /// or type, or if the ranks have different numbers of elements.
 template <class Element>
-DistributedIterator<Element> make_element_iterator(Strategy& strategy, detail::Dataset<Element> dataset,
-                                                   InputOptions::Elements options = {}, Here here = Here::current()) {
+DistributedIterator<Element> make_dataset_iterator(Strategy& strategy, detail::Dataset<Element> dataset,
+                                                   InputOptions::Elements options, Here here = Here::current()) {
   const auto start = [dataset = std::move(dataset), context = detail::input_context_of(strategy)] {
     detail::Source<Element> source = dataset();
     if (!source) detail::refuse_source("dataset");

@@ -64,7 +64,7 @@ struct InputOptions {
     int prefetch_batches = 0;                   ///< as below
   };
 
-  /// Options of make_element_iterator.
+  /// Options of make_dataset_iterator for single elements.
   struct Elements {
     int prefetch_batches = 0;  ///< as below
   };
