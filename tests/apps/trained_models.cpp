@@ -26,7 +26,7 @@ using namespace lockstep::test;
 namespace {
 
 /// Every file below `folder`, with its bytes.
-std::map<std::string, std::string> contents_of(const std::filesystem::path& folder) {
+std::map<std::string, std::string> every_file_of(const std::filesystem::path& folder) {
   std::map<std::string, std::string> contents;
   for (const auto& entry : std::filesystem::recursive_directory_iterator{folder})
     if (entry.is_regular_file()) contents[entry.path()] = read_file(entry.path());
@@ -73,7 +73,7 @@ TEST_CASE("an evaluation alone finds what the training found, on any number of r
   const Trained trained =
       train_simulated(2, model + Arguments{"--steps", "3", "--dropout", "0.3", "--global-batch", "16",
                                            "--checkpoint-dir", checkpoints, "--checkpoint-every", "2"});
-  const auto before = contents_of(folder.path());
+  const auto before = every_file_of(folder.path());
   const Arguments newest{"--eval-only", "--resume", "auto", "--checkpoint-dir", checkpoints};
   for (const int ranks : {1, 2, 4, 8}) {
     INFO(ranks << " ranks");
@@ -91,7 +91,7 @@ TEST_CASE("an evaluation alone finds what the training found, on any number of r
   CHECK(earlier["steps"] == 2);
   CHECK(earlier["eval_samples"] == 20);
   CHECK(earlier["weights_digest"] != trained.result["weights_digest"]);
-  CHECK(contents_of(folder.path()) == before);
+  CHECK(every_file_of(folder.path()) == before);
 
   // What the model is, the checkpoint says; an option that says something else is wrong.
   const Arguments unnamed{"--data", images.path(), "--quiet"};
