@@ -102,6 +102,12 @@ TEST_CASE(
   CHECK(rest.substr(rest.find(':')) == whole.substr(whole.find(':')));
 }
 
+TEST_CASE("the smallest program with tensors computes and names a mistake") {
+  const std::string output = output_of("LOCKSTEP_README_TENSORS", 1);
+  CHECK(lines_starting_with(output, "the last two rows of f32[3, 2] add up to 36").size() == 1);
+  CHECK(last_line(output).find("f64") != std::string::npos);
+}
+
 TEST_CASE("the smallest program sums over its ranks") {
   CHECK(output_of("LOCKSTEP_README_SUMS", 3) == "0.3 from 3 ranks\n");
 }

@@ -12,7 +12,7 @@ namespace lockstep::libtorch {
 
 namespace detail {
 
-class LOCKSTEP_API SyncBatchNormImpl
+class LOCKSTEP_API SyncBatchNormImpl  ///< the module that a SyncBatchNorm holds
     : public ::torch::nn::NormImplBase<2, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
  public:
   explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options) : NormImplBase{options} {}

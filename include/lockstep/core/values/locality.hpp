@@ -76,9 +76,9 @@ struct Locality<T> {
 };
 
 template <class T>
-using local_t = typename Locality<std::remove_cvref_t<T>>::local;
+using local_t = typename Locality<std::remove_cvref_t<T>>::local;  ///< what replica code sees of a T
 template <class T>
-using merged_t = typename Locality<std::remove_cvref_t<T>>::merged;
+using merged_t = typename Locality<std::remove_cvref_t<T>>::merged;  ///< what a merge function gets of a T
 
 template <RebuildsParts T>
 struct Locality<T> {

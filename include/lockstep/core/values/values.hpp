@@ -70,12 +70,12 @@ struct MirroredAccess {
 };
 
 template <class T>
-inline constexpr bool is_per_replica = false;
+inline constexpr bool is_per_replica = false;  ///< whether T is a PerReplica
 template <class T>
 inline constexpr bool is_per_replica<PerReplica<T>> = true;
 
 template <class T>
-inline constexpr bool is_mirrored = false;
+inline constexpr bool is_mirrored = false;  ///< whether T is a Mirrored
 template <class T>
 inline constexpr bool is_mirrored<Mirrored<T>> = true;
 

@@ -53,8 +53,8 @@ class LOCKSTEP_API Observer {
 
     /// During an evaluation.
     struct Progress {
-      std::int64_t step;     ///< as below
-      std::int64_t epoch;    ///< the same
+      std::int64_t step;     ///< Evaluation::step
+      std::int64_t epoch;    ///< Evaluation::epoch
       std::int64_t done;     ///< samples so far
       std::int64_t samples;  ///< samples of the evaluation
       double seconds;        ///< since its start

@@ -26,7 +26,7 @@
 #include <lockstep/core/tensor/tensor.hpp>
 
 namespace lockstep::detail {
-// What a kernel tells the host.
+/// What a kernel tells the host.
 template <class T>
 class Answer;
 }  // namespace lockstep::detail

@@ -61,7 +61,7 @@ class LOCKSTEP_API Group {
  public:
   /// LOCAL. This rank's place in the group, from 0.
   int rank() const;
-  /// LOCAL.
+  /// LOCAL. The number of ranks in the group.
   int size() const;
 
   /// COLL over `ranks`, not over this group. Makes a group of these ranks of this one, in the order of the list.

@@ -22,15 +22,15 @@ LOCKSTEP_API std::string_view name_of(ReduceOp op);
 
 namespace detail {
 
-// How tensors become messages: ReductionOptions::into_packs, group_small and unpacked.
+/// How tensors become messages: ReductionOptions::into_packs, group_small and unpacked.
 struct IntoPacks {
   int num_packs = 1;
 };
-struct GroupSmall {
+struct GroupSmall {  ///< ReductionOptions::group_small
   std::int64_t small_tensor_bytes;
   int max_group;
 };
-struct Unpacked {};
+struct Unpacked {};  ///< ReductionOptions::unpacked
 
 }  // namespace detail
 

@@ -78,7 +78,7 @@ struct ReductionOf<PerReplica<T>> {
 };
 
 template <class T>
-using reduced_t = typename ReductionOf<T>::type;
+using reduced_t = typename ReductionOf<T>::type;  ///< what a reduction makes of a T
 
 /// What Strategy::reduce accepts: a PerReplica of what is Reducible, a plain value that is, any Mirrored, and the
 /// results of StrategyExtended::map.

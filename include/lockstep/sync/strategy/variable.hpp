@@ -23,7 +23,7 @@ class Variable;
 
 namespace detail {
 
-struct VariableState;
+struct VariableState;  ///< what the handles of a variable share
 
 /// "variable 'w' of strategy 0": an operand may be another strategy's.
 LOCKSTEP_API std::string operand_text(const Variable& variable);

@@ -24,6 +24,6 @@ struct AdamWMoments {
   double epsilon = 1e-8;  ///< positive: added to the root of the second moment
 };
 
-class UpdateKernels;
+class UpdateKernels;  ///< the arithmetic of an update, on the host or on a GPU
 
 }  // namespace lockstep::detail

@@ -49,7 +49,7 @@ struct InputOptions {
     std::int64_t global_batch_size = 0;  ///< rows of a batch over all replicas; a multiple of their number
     Remainder remainder = Remainder::cut;
     EndOfInput end = EndOfInput::when_all_end;  ///< a replica that gets no rows of a batch counts as one without input
-    int prefetch_batches = 0;                   ///< as below
+    int prefetch_batches = 0;                   ///< InputOptions::prefetch_batches
   };
 
   /// Options of make_array_iterator.
@@ -61,12 +61,12 @@ struct InputOptions {
     std::optional<std::uint64_t> shuffle_seed = 1;
     Remainder remainder = Remainder::cut;       ///< as in GlobalBatches
     EndOfInput end = EndOfInput::when_all_end;  ///< as in GlobalBatches
-    int prefetch_batches = 0;                   ///< as below
+    int prefetch_batches = 0;                   ///< InputOptions::prefetch_batches
   };
 
   /// Options of make_dataset_iterator for single elements.
   struct Elements {
-    int prefetch_batches = 0;  ///< as below
+    int prefetch_batches = 0;  ///< InputOptions::prefetch_batches
   };
 
   AutoShard auto_shard = AutoShard::off;

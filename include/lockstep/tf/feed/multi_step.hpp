@@ -81,7 +81,7 @@ class LOCKSTEP_API MultiStepContext {
     set_reduced<T>(name, extended_.reduce_to(op, PerReplica{named(name, value.local())}, here).value());
   }
 
-  /// In replica context COLL, blocking: one merge_call reduces this replica's value and keeps it as above. In
+  /// In replica context COLL, blocking: one merge_call reduces this replica's value and keeps the result. In
   /// cross-replica context LOCAL, like Strategy::reduce of a value that is not PerReplica: the mean keeps the value as
   /// T; InvalidArgument for the sum over several replicas.
   template <detail::Reducible T>
