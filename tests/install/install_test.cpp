@@ -188,6 +188,16 @@ TEST_CASE("a program of another project builds against the installed package and
           std::vector<std::string>{fmt::format("{} of 2: total 3, weights -0.4375 -2.125", rank)});
 }
 
+TEST_CASE("a compiler without C++20 is told first of all which ones have it") {
+  const Outcome refused = installed().shell(
+      fmt::format("echo '#include <lockstep/lockstep.hpp>' | {} -std=c++17 -I{} -fsyntax-only -x c++ -",
+                  from_meson("LOCKSTEP_CXX"), installed().folder("LOCKSTEP_INCLUDEDIR").string()));
+  CHECK(refused.exit_code != 0);
+  CAPTURE(refused.err);
+  CHECK(refused.err.find("error: #error \"lockstep needs C++20 with std::source_location: g++ 12 or clang 16") ==
+        refused.err.find("error: "));
+}
+
 namespace {
 
 /// What CMake says of a project that asks for `package` of an installation at `prefix`, builds consumer.cpp with
