@@ -3,7 +3,17 @@ cmake_minimum_required(VERSION 3.16)
 project(lockstep-examples LANGUAGES CXX)
 
 find_package(lockstep REQUIRED COMPONENTS models OPTIONAL_COMPONENTS torch)
-find_package(MPI COMPONENTS CXX)
+# One of them calls MPI itself. CMake stops at a compiler wrapper without headers, as in Debian's openmpi-bin, instead of
+# saying that it found no MPI.
+find_program(wrapper mpicxx)
+set(wrapper_fails 0)
+if(wrapper)
+  execute_process(COMMAND ${wrapper} -E -include mpi.h -x c++ /dev/null
+    RESULT_VARIABLE wrapper_fails OUTPUT_QUIET ERROR_QUIET)
+endif()
+if(wrapper_fails EQUAL 0)
+  find_package(MPI COMPONENTS CXX)
+endif()
 
 foreach(name first gentle trainer sums)
   add_executable(${name} ${name}.cpp)
@@ -15,7 +25,6 @@ foreach(name resumed estimator sequences)
   target_link_libraries(${name} lockstep::models)
 endforeach()
 
-# Calls MPI itself.
 if(MPI_CXX_FOUND)
   add_executable(solver_and_trainer solver_and_trainer.cpp)
   target_link_libraries(solver_and_trainer lockstep::lockstep MPI::MPI_CXX)

@@ -1,8 +1,9 @@
 # What the commands in this folder share. Sourced by bash, never run.
 
-# Everything the build and the tests need, as Debian 12 names it.
+# Everything the build and the tests need, as Debian 12 names it. Meson asks dpkg-dev where libraries go, and else puts
+# them into lib64, where neither CMake nor pkg-config looks.
 build_packages=(
-  g++ meson ninja-build pkg-config
+  g++ meson ninja-build pkg-config dpkg-dev
   libopenmpi-dev openmpi-bin
   libcli11-dev libfmt-dev nlohmann-json3-dev
   libdnnl-dev zlib1g-dev libxxhash-dev libsodium-dev
