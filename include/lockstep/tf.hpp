@@ -8,8 +8,8 @@
 //   int main(int argc, char** argv) {
 //     return run_program(argc, argv, {.device = "cpu"}, [](Runtime& runtime) {
 //       const Tensor samples = Tensor::from({1.F, 2.F, 3.F, 4.F, 5.F}, {5});
-//       auto batches = make_array_iterator(runtime.strategy(), samples, {.global_batch_size = 2, .shuffle_seed = {}});
-//       const auto step = [](ReplicaContext& context, const Tensor& batch) {
+//       auto batches = make_dataset_iterator(runtime.strategy(), samples, {.global_batch_size = 2, .shuffle_seed =
+//       {}}); const auto step = [](ReplicaContext& context, const Tensor& batch) {
 //         double sum = 0;  // of no samples at all, if this rank's batch is empty
 //         for (const float value : batch.view().elements<float>()) sum += value;
 //         return context.all_reduce(ReduceOp::sum, sum);

@@ -87,7 +87,7 @@ TEST_CASE("a smaller batch can be dropped, so that all have the same shape", "[A
   CHECK(InputOptions::Arrays{}.remainder == InputOptions::Remainder::cut);
   auto batches = make_dataset_iterator(strategy, dataset(2 * ranks() - 1),
                                        {.global_batch_size = 2 * ranks(), .remainder = InputOptions::Remainder::drop});
-  auto arrays = make_array_iterator(
+  auto arrays = make_dataset_iterator(
       strategy, rows(0, 6 * ranks() - 1),
       {.global_batch_size = 2 * ranks(), .shuffle_seed = {}, .remainder = InputOptions::Remainder::drop});
   for (auto* const iterator : {&batches, &arrays}) {
@@ -117,7 +117,7 @@ TEST_CASE("a smaller batch can be dropped, so that all have the same shape", "[A
 
   if (ranks() == 1) return;
   CHECK_THAT(mismatch_of([&] {
-               (void)make_array_iterator(
+               (void)make_dataset_iterator(
                    strategy, rows(0, 9),
                    {.global_batch_size = ranks(),
                     .remainder = odd_one() ? InputOptions::Remainder::drop : InputOptions::Remainder::cut});
@@ -143,7 +143,7 @@ TEST_CASE("where the first end ends the input, there is no step for a batch that
     auto batches =
         make_dataset_iterator(strategy, dataset(in_last),
                               {.global_batch_size = 2 * ranks(), .end = InputOptions::EndOfInput::when_first_ends});
-    auto arrays = make_array_iterator(
+    auto arrays = make_dataset_iterator(
         strategy, rows(0, 4 * ranks() + in_last),
         {.global_batch_size = 2 * ranks(), .shuffle_seed = {}, .end = InputOptions::EndOfInput::when_first_ends});
     for (auto* const iterator : {&batches, &arrays}) {
@@ -162,10 +162,10 @@ TEST_CASE("a global batch that the replicas do not divide is refused on every ra
     const std::string told = "The `global_batch_size` " + std::to_string(odd) +
                              " is not divisible by `num_replicas_in_sync` " + std::to_string(ranks());
     CHECK_THROWS_WITH(make_dataset_iterator(strategy, dataset(1), {.global_batch_size = odd}), told);
-    CHECK_THROWS_WITH(make_array_iterator(strategy, rows(0, 9), {.global_batch_size = odd}), told);
+    CHECK_THROWS_WITH(make_dataset_iterator(strategy, rows(0, 9), {.global_batch_size = odd}), told);
   }
   CHECK_THROWS_AS(make_dataset_iterator(strategy, dataset(1), InputOptions::GlobalBatches{}), InvalidArgument);
-  CHECK_THROWS_AS(make_array_iterator(strategy, rows(0, 9), {}), InvalidArgument);
+  CHECK_THROWS_AS(make_dataset_iterator(strategy, rows(0, 9), {}), InvalidArgument);
 
   auto iterator = make_dataset_iterator(strategy, dataset(1), {.global_batch_size = ranks()});  // it has twice as many
   CHECK_THROWS_WITH(iterator.next(), "a batch of " + std::to_string(2 * ranks()) + " rows; expected 0 to " +
@@ -196,9 +196,9 @@ TEST_CASE("datasets whose batches or whose ends differ are found at the first th
 }
 
 TEST_CASE("arrays in their order, for ever: batches go on over the ends of epochs", "[A-32][F-25]") {
-  auto iterator =
-      make_array_iterator(runtime().strategy(), rows(0, 5),
-                          {.global_batch_size = 2 * ranks(), .num_epochs = std::nullopt, .shuffle_seed = std::nullopt});
+  auto iterator = make_dataset_iterator(
+      runtime().strategy(), rows(0, 5),
+      {.global_batch_size = 2 * ranks(), .num_epochs = std::nullopt, .shuffle_seed = std::nullopt});
   for (std::int64_t batch = 0; batch < 7; ++batch) {
     const std::int64_t first = 2 * (batch * ranks() + rank());
     CHECK(rows_of(iterator.next()->local()) == Rows{first % 5, (first + 1) % 5});
@@ -210,8 +210,8 @@ TEST_CASE("shuffled arrays give all ranks together each row once an epoch, the s
   const std::int64_t count = 7, epochs = 3, piece = 2;
   const std::uint64_t seed = 4;
   auto iterator =
-      make_array_iterator(runtime().strategy(), rows(0, count),
-                          {.global_batch_size = piece * ranks(), .num_epochs = epochs, .shuffle_seed = seed});
+      make_dataset_iterator(runtime().strategy(), rows(0, count),
+                            {.global_batch_size = piece * ranks(), .num_epochs = epochs, .shuffle_seed = seed});
   Rows sequence;
   for (std::int64_t epoch = 0; epoch < epochs; ++epoch)
     for (const std::int64_t row : sample_order(count, seed, epoch)) sequence.push_back(row);
@@ -238,19 +238,20 @@ TEST_CASE("arrays, seeds and epochs that differ between ranks are refused, and s
   const bool odd = odd_one();
   const std::string culprit = "replica " + std::to_string(last()) + " (";
   const std::string values = mismatch_of(
-      [&] { (void)make_array_iterator(strategy, rows(odd ? 1 : 0, odd ? 5 : 4), {.global_batch_size = ranks()}); });
+      [&] { (void)make_dataset_iterator(strategy, rows(odd ? 1 : 0, odd ? 5 : 4), {.global_batch_size = ranks()}); });
   CHECK_THAT(values, Catch::StartsWith(culprit) && Catch::Contains("f32[4, 2] of digest"));
   const std::string seeds = mismatch_of([&] {
-    (void)make_array_iterator(strategy, rows(0, 4), {.global_batch_size = ranks(), .shuffle_seed = odd ? 2u : 1u});
+    (void)make_dataset_iterator(strategy, rows(0, 4), {.global_batch_size = ranks(), .shuffle_seed = odd ? 2u : 1u});
   });
   CHECK_THAT(seeds, Catch::StartsWith(culprit));
   const std::string epochs = mismatch_of([&] {
-    (void)make_array_iterator(strategy, Tensor::zeros(DType::u8, {4}),
-                              {.global_batch_size = ranks(), .num_epochs = odd ? 2 : 1});
+    (void)make_dataset_iterator(strategy, Tensor::zeros(DType::u8, {4}),
+                                {.global_batch_size = ranks(), .num_epochs = odd ? 2 : 1});
   });
   CHECK_THAT(epochs, Catch::Contains("num_epochs 2") && Catch::Contains("num_epochs 1"));
 
-  auto iterator = make_array_iterator(strategy, rows(0, 8), {.global_batch_size = ranks(), .num_epochs = std::nullopt});
+  auto iterator =
+      make_dataset_iterator(strategy, rows(0, 8), {.global_batch_size = ranks(), .num_epochs = std::nullopt});
   CHECK(iterator.next());
   if (odd) iterator.initialize();
   CHECK_THAT(mismatch_of([&] { (void)iterator.next(); }), Catch::Contains("with rows at 0 to"));

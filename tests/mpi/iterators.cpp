@@ -347,7 +347,7 @@ TEST_CASE("iterators are made, asked and started in cross-replica context only",
     CHECK_THROWS_WITH(iterator.next(), Catch::EndsWith(told));
     CHECK_THROWS_WITH(iterator.initialize(), Catch::StartsWith("scope (iterators.cpp:") && Catch::EndsWith(told));
     CHECK_THROWS_WITH(make_input_fn_iterator(strategy, batches(1, calls)), Catch::EndsWith(told));
-    CHECK_THROWS_WITH(make_array_iterator(strategy, array, {.global_batch_size = ranks()}), Catch::EndsWith(told));
+    CHECK_THROWS_WITH(make_dataset_iterator(strategy, array, {.global_batch_size = ranks()}), Catch::EndsWith(told));
     CHECK(calls.functions == 1);
     CHECK(calls.draws == 0);
     context.merge_call([&](Strategy&) { CHECK(iterator.next()->local() == Numbers{10 * rank()}); });

@@ -107,8 +107,8 @@ TEST_CASE("batches drawn ahead are the same as without, on the rank's device", "
          {InputOptions::EndOfInput::when_all_end, InputOptions::EndOfInput::when_first_ends})
       add(all_of(make_input_fn_iterator(strategy, batches(5 + rank() % 2, progress),
                                         InputOptions{.end = end, .prefetch_batches = prefetch})));
-    add(all_of(
-        make_array_iterator(strategy, array, {.global_batch_size = n, .num_epochs = 2, .prefetch_batches = prefetch})));
+    add(all_of(make_dataset_iterator(strategy, array,
+                                     {.global_batch_size = n, .num_epochs = 2, .prefetch_batches = prefetch})));
     add(all_of(make_dataset_iterator(strategy, dataset, {.global_batch_size = n, .prefetch_batches = prefetch})));
     add(all_of(make_dataset_iterator(strategy, dataset, InputOptions::Elements{.prefetch_batches = prefetch})));
     add(all_of(
@@ -177,8 +177,8 @@ TEST_CASE("the number of batches to draw ahead is 0 or more, on all ranks", "[F-
   CHECK_THROWS_AS(make(-1)(), InvalidArgument);
   CHECK_THROWS_WITH(make(-1)(), told);
   expect_failure_of_last(make(odd_one() ? -1 : 1), told);
-  CHECK_THROWS_WITH(make_array_iterator(strategy, batch_of(0), {.global_batch_size = ranks(), .prefetch_batches = -1}),
-                    told);
+  CHECK_THROWS_WITH(
+      make_dataset_iterator(strategy, batch_of(0), {.global_batch_size = ranks(), .prefetch_batches = -1}), told);
   // Each rank may have its own.
   auto iterator = make_input_fn_iterator(strategy, batches(3, progress), InputOptions{.prefetch_batches = rank()});
   for (int i = 0; i < 3; ++i) CHECK(read(iterator.next()->local()).at(1) == static_cast<float>(i));

@@ -68,7 +68,7 @@ TEST_CASE("a loop of steps ends with its input") {
     const Scope scope = strategy.scope();
     Tensor samples = Tensor::zeros(DType::f32, {34});
     for (int i = 0; i < 34; ++i) samples.view().elements<float>()[i] = static_cast<float>(i);
-    auto iterator = make_array_iterator(strategy, samples, {.global_batch_size = 8, .shuffle_seed = {}});
+    auto iterator = make_dataset_iterator(strategy, samples, {.global_batch_size = 8, .shuffle_seed = {}});
     const auto step = [](ReplicaContext&, const Tensor& batch) {
       double sum = 0;  // of no samples at all, if this rank's batch is empty
       for (const float value : batch.view().elements<float>()) sum += value;

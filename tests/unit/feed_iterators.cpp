@@ -81,8 +81,8 @@ TEST_CASE("an outline of another type is refused before it is read") {
 TEST_CASE("arrays on the default strategy are batches in the size that was given", "[K-14]") {
   Strategy& strategy = Strategy::current();
   CHECK(strategy.num_replicas_in_sync() == 1);
-  auto iterator = make_array_iterator(strategy, floats({0, 1, 2, 3, 4}, {5}),
-                                      {.global_batch_size = 2, .num_epochs = 2, .shuffle_seed = std::nullopt});
+  auto iterator = make_dataset_iterator(strategy, floats({0, 1, 2, 3, 4}, {5}),
+                                        {.global_batch_size = 2, .num_epochs = 2, .shuffle_seed = std::nullopt});
   std::vector<std::vector<float>> batches;
   while (const auto batch = iterator.next()) batches.push_back(batch->local().to_vector<float>());
   CHECK(batches == std::vector<std::vector<float>>{{0, 1}, {2, 3}, {4, 0}, {1, 2}, {3, 4}});
@@ -122,7 +122,7 @@ TEST_CASE("on the default strategy a dataset comes as it is, and an input functi
 }
 
 TEST_CASE("one global batch may be all there is, of whatever size it is called") {
-  auto iterator = make_array_iterator(
+  auto iterator = make_dataset_iterator(
       Strategy::current(), floats({0, 1, 2}, {3}),
       {.global_batch_size = std::numeric_limits<std::int64_t>::max(), .num_epochs = 2, .shuffle_seed = std::nullopt});
   CHECK(iterator.next()->local().to_vector<float>() == std::vector<float>{0, 1, 2, 0, 1, 2});
@@ -131,8 +131,8 @@ TEST_CASE("one global batch may be all there is, of whatever size it is called")
 
 TEST_CASE("arrays may be a struct or a map, and what a struct's nest does not name goes along") {
   Strategy& strategy = Strategy::current();
-  auto samples = make_array_iterator(strategy, Samples{floats({0, 1, 10, 11}, {2, 2}), ints({7, 8}), "a file"},
-                                     {.global_batch_size = 1, .shuffle_seed = std::nullopt});
+  auto samples = make_dataset_iterator(strategy, Samples{floats({0, 1, 10, 11}, {2, 2}), ints({7, 8}), "a file"},
+                                       {.global_batch_size = 1, .shuffle_seed = std::nullopt});
   (void)samples.next();
   const Samples second = samples.next()->local();
   CHECK(second.images.shape() == Shape{1, 2});
@@ -140,8 +140,8 @@ TEST_CASE("arrays may be a struct or a map, and what a struct's nest does not na
   CHECK(second.labels.to_vector<std::int32_t>() == std::vector<std::int32_t>{8});
   CHECK(second.origin == "a file");
 
-  auto columns = make_array_iterator(strategy, Columns{{"x", ints({1, 2})}, {"empty", floats({}, {2, 0})}},
-                                     {.global_batch_size = 2, .shuffle_seed = std::nullopt});
+  auto columns = make_dataset_iterator(strategy, Columns{{"x", ints({1, 2})}, {"empty", floats({}, {2, 0})}},
+                                       {.global_batch_size = 2, .shuffle_seed = std::nullopt});
   const Columns batch = columns.next()->local();
   CHECK(batch.at("x").to_vector<std::int32_t>() == std::vector<std::int32_t>{1, 2});
   CHECK(batch.at("empty").shape() == Shape{2, 0});
@@ -150,7 +150,7 @@ TEST_CASE("arrays may be a struct or a map, and what a struct's nest does not na
 TEST_CASE("a batch has memory of its own, and the arrays stay as they are") {
   const Tensor array = floats({1, 2}, {2});
   auto iterator =
-      make_array_iterator(Strategy::current(), array, {.global_batch_size = 2, .shuffle_seed = std::nullopt});
+      make_dataset_iterator(Strategy::current(), array, {.global_batch_size = 2, .shuffle_seed = std::nullopt});
   const Tensor batch = iterator.next()->local();
   batch.view().elements<float>()[0] = 9;
   CHECK(array.to_vector<float>() == std::vector<float>{1, 2});
@@ -189,7 +189,7 @@ TEST_CASE("a dataset must return a source of batches") {
 TEST_CASE("arrays that cannot be cut into batches are refused", "[A-33]") {
   Strategy& strategy = Strategy::current();
   const auto make = [&](auto arrays, InputOptions::Arrays options) {
-    (void)make_array_iterator(strategy, arrays, options);
+    (void)make_dataset_iterator(strategy, arrays, options);
   };
   CHECK_THROWS_WITH(make(std::pair{ints({1, 2}), ints({1})}, {.global_batch_size = 1}),
                     "i32[2] and i32[1] have not equally many rows");
@@ -201,11 +201,11 @@ TEST_CASE("arrays that cannot be cut into batches are refused", "[A-33]") {
 
 TEST_CASE("a vector of tensors is columns, and its rows are stacked by who asks for it", "[F-26]") {
   const std::vector<Tensor> list{ints({1, 2}), ints({3, 4})};
-  auto columns = make_array_iterator(Strategy::current(), list, {.global_batch_size = 2, .shuffle_seed = {}});
+  auto columns = make_dataset_iterator(Strategy::current(), list, {.global_batch_size = 2, .shuffle_seed = {}});
   CHECK(columns.next()->local().at(1).to_vector<std::int32_t>() == std::vector<std::int32_t>{3, 4});
   CHECK_FALSE(columns.next());
   auto rows =
-      make_array_iterator(Strategy::current(), Tensor::stack(list), {.global_batch_size = 1, .shuffle_seed = {}});
+      make_dataset_iterator(Strategy::current(), Tensor::stack(list), {.global_batch_size = 1, .shuffle_seed = {}});
   CHECK(rows.next()->local().to_vector<std::int32_t>() == std::vector<std::int32_t>{1, 2});
   CHECK(rows.next()->local().shape() == Shape{1, 2});
 }

@@ -152,15 +152,15 @@ DistributedIterator<Element> make_dataset_iterator(Strategy& strategy, detail::D
 
 /// COLL, blocking, one agreement, in cross-replica context. Iterates over the rows of `arrays`, which must be the same
 /// on every rank; the ranks compare digests. The rows are shuffled, repeated and then cut into global batches, so a
-/// batch may span two epochs, and only the very last can be smaller (or is dropped). Replicas take pieces as in
-/// make_dataset_iterator. Each epoch's order is a function of the seed, the epoch and the number of rows alone, and the
-/// same after every `initialize`.
+/// batch may span two epochs, and only the very last can be smaller (or is dropped). Replicas take pieces of it as of a
+/// dataset's. Each epoch's order is a function of the seed, the epoch and the number of rows alone, and the same after
+/// every `initialize`.
 ///
 /// Shares the arrays' memory, which must not change while the iterator lives. InvalidArgument if the replicas do not
 /// divide `global_batch_size`, or if the arrays have no rows or different numbers of rows.
 template <detail::Reducible Arrays>
-DistributedIterator<Arrays> make_array_iterator(Strategy& strategy, Arrays arrays, InputOptions::Arrays options,
-                                                Here here = Here::current()) {
+DistributedIterator<Arrays> make_dataset_iterator(Strategy& strategy, Arrays arrays, InputOptions::Arrays options,
+                                                  Here here = Here::current()) {
   const std::vector<detail::Leaf> leaves = detail::leaves_of(arrays);
   const auto start = [arrays = std::move(arrays), leaves, options, context = detail::input_context_of(strategy)] {
     return [arrays, reader = detail::ArrayReader{leaves, options, context}](std::string& what) mutable {

@@ -52,7 +52,7 @@ struct InputOptions {
     int prefetch_batches = 0;                   ///< InputOptions::prefetch_batches
   };
 
-  /// Options of make_array_iterator.
+  /// Options of make_dataset_iterator.
   struct Arrays {
     std::int64_t global_batch_size = 0;  ///< as in GlobalBatches
     /// How often each row is read. If empty, repeats forever.
