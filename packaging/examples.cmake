@@ -15,7 +15,7 @@ if(wrapper_fails EQUAL 0)
   find_package(MPI COMPONENTS CXX)
 endif()
 
-foreach(name first gentle trainer sums)
+foreach(name first gentle trainer sums tensors)
   add_executable(${name} ${name}.cpp)
   target_link_libraries(${name} lockstep::lockstep)
 endforeach()

@@ -10,12 +10,12 @@
 //     return run_program(argc, argv, {.device = "cpu"}, [](Runtime& runtime) {
 //       auto net = libtorch::DataParallel{runtime.strategy(), torch::nn::Linear{2, 1}};
 //       torch::optim::SGD sgd{net.parameters(), 0.1};
-//       const auto x = torch::full({4, 2}, runtime.rank() + 1.F);  // this rank's samples
+//       const auto x = torch::full({4, 2}, double(runtime.rank() + 1));  // this rank's samples
 //       for (int i = 0; i < 10; ++i)
 //         runtime.strategy().run([&](ReplicaContext& context) {
 //           sgd.zero_grad();
 //           const auto loss = torch::mse_loss(net->forward(x), torch::ones({4, 1}));
-//           const auto mean = net.backward(context, libtorch::Loss::mean(loss, x.size(0)));
+//           const auto mean = net.backward(context, libtorch::Loss::mean(loss, double(x.size(0))));
 //           if (i == 9 && runtime.is_chief()) std::printf("%.3f\n", mean.mean);
 //           sgd.step();
 //         });

@@ -126,4 +126,7 @@ TEST_CASE("the programs that the front doors show run") {
   CHECK(output_of("LOCKSTEP_FRONT_DOOR_TRAINING", 2) == "0.4375\n");
   CHECK(output_of("LOCKSTEP_FRONT_DOOR_TF", 2) == "3\n7\n5\n");
   CHECK(output_of("LOCKSTEP_FRONT_DOOR_MODELS", 2, std::getenv("LOCKSTEP_SMALL_DATA")).empty());
+  // Weights begin where LibTorch's default seed puts them.
+  if (std::getenv("LOCKSTEP_FRONT_DOOR_TORCH"))
+    CHECK_THAT(output_of("LOCKSTEP_FRONT_DOOR_TORCH", 2), Catch::Matches("[0-9]+\\.[0-9]{3}\n"));
 }

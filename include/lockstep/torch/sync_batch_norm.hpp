@@ -15,7 +15,7 @@ namespace detail {
 class LOCKSTEP_API SyncBatchNormImpl  ///< the module that a SyncBatchNorm holds
     : public ::torch::nn::NormImplBase<2, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
  public:
-  explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options) : NormImplBase{options} {}
+  explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& chosen) : NormImplBase{chosen} {}
 
   at::Tensor forward(const at::Tensor& x);
   void pretty_print(std::ostream& stream) const override;
