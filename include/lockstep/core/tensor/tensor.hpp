@@ -151,8 +151,8 @@ class LOCKSTEP_API Tensor {
   /// GPU if this process has none. After an error the caller still owns `managed`.
   static Tensor from_dlpack(DLManagedTensor* managed);
 
-  /// The same. InvalidArgument also for memory that is read-only, since a Tensor may be written, and for a version of
-  /// DLPack other than 1.
+  /// As from_dlpack of a DLManagedTensor. InvalidArgument also for memory that is read-only, since a Tensor may be
+  /// written, and for a version of DLPack other than 1.
   static Tensor from_dlpack(DLManagedTensorVersioned* managed);
 
   /// LOCAL. This tensor for another library, with its strides. It shares the memory with this one, which may go first;

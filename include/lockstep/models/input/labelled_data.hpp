@@ -70,7 +70,7 @@ struct LOCKSTEP_API LabelledData {
 
   /// Reads the samples of one file without labels, for predictions: an IDX file, an .npy array, or CSV with a header,
   /// in which a column of labels is passed over. Every label in its batches is 0. Without `classes` and `schema`, there
-  /// are 10 classes. ConfigError as above, and for columns to scale without a schema.
+  /// are 10 classes. ConfigError as from `load`, and for columns to scale without a schema.
   static LabelledData load_unlabelled(const std::filesystem::path& file, const Options& options);
 
   std::string text;  ///< "CIFAR-10: 50000 images of 32 x 32 x 3 to train on and 10000 to test, 10 classes"

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// Without momentum: variable -= learning_rate * gradient. With momentum: velocity = momentum * velocity + gradient,
+/// Gradient descent: variable -= learning_rate * gradient; with momentum, velocity = momentum * velocity + gradient and
 /// variable -= learning_rate * velocity. Weight decay is an L2 penalty: it adds weight_decay * variable to the
 /// gradient, after clipping, as in PyTorch's SGD. The velocities start at zero and live in the store's slot "momentum".
 class LOCKSTEP_API Sgd : public Optimizer {

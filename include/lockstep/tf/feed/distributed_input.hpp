@@ -23,7 +23,7 @@ enum class EndOfInput : std::uint8_t {
 
 /// What a rank brings to an agreement on input (agree_on_input).
 struct InputOffer {
-  bool any = false;  ///< whether this rank has input
+  bool any = false;       ///< whether this rank has input
   std::string what = {};  ///< that must be the same on every rank, as messages show it: "rows 32 to 64"
   /// What this rank's input looks like, encoded by the caller; empty if it has none.
   std::vector<std::int64_t> outline = {};
