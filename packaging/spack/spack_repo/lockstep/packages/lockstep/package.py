@@ -41,6 +41,7 @@ class Lockstep(MesonPackage, CudaPackage):
     depends_on("boost", when="+tensorboard")
     depends_on("py-torch~cuda", when="+torch~cuda")
     with when("+cuda"):
+        depends_on("c", type="build")  # nvcc calls gcc
         depends_on("cuda@12:")
         for arch in CudaPackage.cuda_arch_values:
             depends_on(f"nccl cuda_arch={arch}", when=f"cuda_arch={arch}")
@@ -50,6 +51,11 @@ class Lockstep(MesonPackage, CudaPackage):
     conflicts("%clang@:15", msg="lockstep is written in C++20: clang 16")
     conflicts("+cuda", when="cuda_arch=none", msg="name the GPUs: cuda_arch=90")
     conflicts("default_library=static", msg="its libraries are shared ones")
+
+    def setup_build_environment(self, env: EnvironmentModifications) -> None:
+        if self.spec.satisfies("+cuda"):
+            # Meson looks for NCCL where CUDA is, and besides only here.
+            env.prepend_path("LIBRARY_PATH", self.spec["nccl"].prefix.lib)
 
     def meson_args(self):
         spec = self.spec
@@ -73,7 +79,8 @@ class Lockstep(MesonPackage, CudaPackage):
             # lockstep's own choice, which Meson's 3 of a release would overrule.
             args.append("-Doptimization=2")
         if spec.satisfies("+torch"):
-            args.append(f"-Dtorch_path={join_path(python_platlib, 'torch')}")
+            cmake = pathlib.Path(spec["py-torch"].package.cmake_prefix_paths[0])
+            args.append(f"-Dtorch_path={cmake.parents[1]}")  # it is torch/share/cmake
         if spec.satisfies("+cuda"):
             archs = ",".join(f"sm_{arch}" for arch in spec.variants["cuda_arch"].value)
             args.append(f"-Dgpu_archs={archs}")
