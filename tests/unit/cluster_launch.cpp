@@ -151,8 +151,8 @@ TEST_CASE("a launcher tells a process its place in the job") {
 TEST_CASE("the line about a launcher of another MPI names both") {
   CHECK(describe_foreign_launch({LauncherKind::pmi, 2, true, {}}, 1,
                                 "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4") ==
-        "mpiexec of MPICH, or another PMI launcher, started 2 processes as one job, but this program's MPI, Open MPI "
-        "v4.1.4, finds 1 of them; expected the mpirun of Open MPI v4.1.4");
+        "mpiexec of MPICH, Intel MPI or another PMI launcher started 2 processes as one job, but this program's MPI, "
+        "Open MPI v4.1.4, finds 1 of them; expected the mpirun of Open MPI v4.1.4");
   CHECK(describe_foreign_launch({LauncherKind::open_mpi, 3, true, {}}, 1,
                                 "MPICH Version:      4.0.2\nMPICH Release date: Thu Apr  7") ==
         "mpirun of Open MPI started 3 processes as one job, but this program's MPI, MPICH 4.0.2, finds 1 of them; "

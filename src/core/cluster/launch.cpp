@@ -64,7 +64,7 @@ std::optional<Launch> read_launch(const ReadVariable& variable, const LauncherVa
 const char* program_of(LauncherKind kind) {
   switch (kind) {
     case LauncherKind::open_mpi: return "mpirun of Open MPI";
-    case LauncherKind::pmi: return "mpiexec of MPICH, or another PMI launcher,";
+    case LauncherKind::pmi: return "mpiexec of MPICH, Intel MPI or another PMI launcher";
     case LauncherKind::slurm: return "srun";
   }
   return "?";

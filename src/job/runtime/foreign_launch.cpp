@@ -1,6 +1,7 @@
 // A launcher of another MPI than this program's. It starts processes that do not know of each other.
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -42,12 +43,9 @@ void refuse_foreign_launch() {
   const auto variable = [](const char* name) { return std::getenv(name); };
   const std::string library = mpi_library();
   const bool started = MpiSession::has_been_started();
+  if (!started && !cannot_start(variable, library)) return;
   int ranks = 0;
-  if (started) {
-    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
-  } else if (!cannot_start(variable, library)) {
-    return;
-  }
+  if (started) check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "MPI_Comm_size");
   auto launch = find_foreign_launch(variable, nearest_launcher(), ranks);
   // In a shell of srun's on a terminal.
   if (!launch && !started) launch = Launch{.kind = LauncherKind::slurm};
@@ -57,6 +55,7 @@ void refuse_foreign_launch() {
                     static_cast<int>(Error::ExitCode::user_input));
     std::this_thread::sleep_for(until_claim_is_seen);
   } else {
+    (void)claim_report(nullptr, std::nullopt);  // else the watch would say that the first one has ended
     let_first_speak(launch->variable_of_first);
   }
   if (started) MpiSession::finalize();
