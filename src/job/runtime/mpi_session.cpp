@@ -172,6 +172,7 @@ MpiSession::MpiSession(int& argc, char**& argv, const RuntimeOptions& options)
     check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
   } else {
     const bool any = options.mpi_threads == RuntimeOptions::MpiThreads::any;
+    ::setenv("IPATH_NO_BACKTRACE", "1", 0);  // else libinfinipath, which libfabric loads, takes our signals
     const DelayedAbort while_it_starts;
     check_mpi(MPI_Init_thread(&argc, &argv, any ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &provided),
               "MPI_Init_thread");
