@@ -80,7 +80,7 @@ std::vector<std::string> JobCommand::words_with(const std::string& hostfile,
   if (placement_ && by_srun)
     std::ranges::move(words_of_srun(placement_->hosts_of_ranks()), std::back_inserter(all));
   else if (names_hosts)
-    std::ranges::move(words_of_hosts(line_.mpirun, start_.hosts, start_.ranks), std::back_inserter(all));
+    std::ranges::move(words_of_hosts(line_.mpi, line_.mpirun, start_.hosts, start_.ranks), std::back_inserter(all));
   if (gives_no_variables(line_.mpi, line_.mpirun, placement_ || names_hosts ? start_.hosts : std::vector<Host>{}))
     for (const std::string& variable : variables) all.insert(all.end(), {"-x", variable});
   all.insert(all.end(), program_.begin(), program_.end());

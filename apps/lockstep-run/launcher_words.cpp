@@ -98,11 +98,11 @@ bool has_variable(std::initializer_list<const char*> names) {
   return std::ranges::any_of(names, [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-/// Whether MPICH's mpiexec is told hosts, or finds them in a scheduler's job.
+/// Whether hydra is told hosts, or finds them in a scheduler's job.
 bool names_hosts(const Words& command) {
   return has_option(command, {"f", "host", "hosts", "hostlist", "hostfile", "machinefile", "machine", "machines"}) ||
-         has_variable({"HYDRA_HOST_FILE", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "PBS_NODEFILE", "LSB_MCPU_HOSTS",
-                       "PE_HOSTFILE", "COBALT_NODEFILE"});
+         has_variable({"HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE", "SLURM_JOB_NODELIST", "SLURM_NODELIST",
+                       "PBS_NODEFILE", "LSB_MCPU_HOSTS", "PE_HOSTFILE", "COBALT_NODEFILE"});
 }
 
 /// Whether Open MPI's mpirun is told how to bind ranks.
@@ -162,10 +162,10 @@ void use_network(MpiKind mpi, Words& command, const std::string& network) {
     set_parameter(mpi, command, Whose::mpi, "btl_tcp_if_include", network);
     set_parameter(mpi, command, Whose::mpirun, mpi == MpiKind::open_mpi_4 ? "oob_tcp_if_include" : "prte_if_include",
                   network);
-  } else if (mpi == MpiKind::mpich && !names_mpirun(command)) {
-    throw ConfigError{
-        fmt::format("--network {}: expected MPICH's mpiexec to start the ranks, which is told it", network)};
-  } else if (mpi == MpiKind::mpich && !has_option(command, {"iface"}) && !has_variable({"HYDRA_IFACE"})) {
+  } else if (has_hydra(mpi) && !names_mpirun(command)) {
+    throw ConfigError{fmt::format(
+        "--network {}: expected mpiexec of MPICH or Intel MPI to start the ranks, which is told it", network)};
+  } else if (has_hydra(mpi) && !has_option(command, {"iface"}) && !has_variable({"HYDRA_IFACE", "I_MPI_HYDRA_IFACE"})) {
     const std::vector<HostAddress> here = named_addresses(host_addresses(), network);
     if (here.empty())
       throw ConfigError{
@@ -208,6 +208,7 @@ std::string what_hides_stderr(MpiKind mpi, const Words& command) {
     case MpiKind::open_mpi_4: return what_hides_stderr_of_open_mpi_4(command);
     case MpiKind::open_mpi_5: return what_hides_stderr_of_open_mpi_5(command);
     case MpiKind::mpich:
+    case MpiKind::intel_mpi:
       for (const char* option : {"errfile-pattern", "errfile"})
         for (const std::string& file : values_of(command, {option})) return fmt::format("-{} {}", option, file);
       return {};
@@ -220,17 +221,19 @@ Words words_of_srun(const Words& hosts) {
   return {"--distribution=arbitrary", "--nodelist", fmt::format("{}", fmt::join(hosts, ","))};
 }
 
-Words words_of_hosts(const Words& command, std::span<const Host> hosts, int ranks) {
-  if (!names_srun(command)) return {"--host", to_host_list(hosts)};
+Words words_of_hosts(MpiKind mpi, const Words& command, std::span<const Host> hosts, int ranks) {
+  const bool by_srun = names_srun(command);
+  if (!by_srun && mpi != MpiKind::intel_mpi) return {"--host", to_host_list(hosts)};
   Words names;
   for (const Host& host : hosts)
     for (int slot = 0; slot < host.slots && static_cast<int>(names.size()) < ranks; ++slot) names.push_back(host.name);
-  return words_of_srun(names);
+  return by_srun ? words_of_srun(names) : Words{"-ppn", "1", "-hosts", fmt::format("{}", fmt::join(names, ","))};
 }
 
 Words words_of_placement(MpiKind mpi, int ranks, const std::string& hostfile) {
   const std::string number = std::to_string(ranks);
   if (mpi == MpiKind::mpich) return {"-n", number, "-f", hostfile};
+  if (mpi == MpiKind::intel_mpi) return {"-n", number, "-machinefile", hostfile};
   // With a number of ranks, mpirun of Open MPI 5.0 fails to start those of other hosts. Without one it counts the
   // lines.
   if (mpi == MpiKind::open_mpi_5) return {"--hostfile", hostfile, "--map-by", "seq"};

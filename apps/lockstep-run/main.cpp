@@ -290,7 +290,7 @@ class Run {
     is_asked_ = false;
     // Any rank knows the others. Launchers also pass it to what a rank has started, and it would end MPICH's.
     if (job.signal_ranks(SIGUSR2)) return;
-    if (line_.mpi != MpiKind::mpich || names_srun(line_.mpirun)) return job.signal(SIGUSR2);
+    if (!has_hydra(line_.mpi) || names_srun(line_.mpirun)) return job.signal(SIGUSR2);
     say("SIGUSR2: no rank runs on this host: send it to one on another");
   }
 

@@ -120,7 +120,8 @@ TEST_CASE("MPICH's mpiexec ends with the number of a signal, unless the job has 
     CHECK(code(signal, silent) == 128 + signal);
     CHECK(code(signal, gone) == 128 + signal);
     CHECK(code(signal, failed) == signal);
-    CHECK(code_of_job(MpiKind::open_mpi_5, signal, silent) == signal);
+    for (const MpiKind other : {MpiKind::open_mpi_5, MpiKind::intel_mpi})
+      CHECK(code_of_job(other, signal, silent) == signal);
   }
   // The survivors ended the job.
   for (const int by_others : {4, 5}) CHECK(code(by_others, gone) == by_others);

@@ -135,13 +135,25 @@ TEST_CASE("each MPI's mpirun is told the same in its own words") {
                                             "LOCKSTEP_SUPERVISED",
                                             "x"});
   CHECK(words(MpiKind::mpich) == Texts{"mpirun", "-iface", "lo", "-n", "4", "-f", "FILE", "x"});
+  CHECK(words(MpiKind::intel_mpi) == Texts{"mpirun", "-iface", "lo", "-n", "4", "-machinefile", "FILE", "x"});
   line.mpirun = {"mpirun", "-iface", "eth7"};
   CHECK(words(MpiKind::mpich) == Texts{"mpirun", "-iface", "eth7", "-n", "4", "-f", "FILE", "x"});
   line.mpirun = {"srun"};
-  CHECK_THROWS_WITH(words(MpiKind::mpich), Catch::Contains("expected MPICH's mpiexec to start the ranks"));
+  CHECK_THROWS_WITH(words(MpiKind::mpich),
+                    Catch::Contains("expected mpiexec of MPICH or Intel MPI to start the ranks"));
   line.mpirun = {"mpirun"};
   line.network = "255.255.255.255/32";
   CHECK_THROWS_WITH(words(MpiKind::mpich), Catch::Contains("this host has no address there"));
+}
+
+TEST_CASE("Intel's mpiexec is told hosts in its own word") {
+  CommandLine line = parse({"-n", "3", "--host", "a:2,b:1", "--mpirun", "mpirun", "--", "x"});
+  const auto words = [&](MpiKind mpi) {
+    line.mpi = mpi;
+    return JobCommand{line, {.ranks = 3, .hosts = {{"a", 2}, {"b", 1}}}, {"x"}}.words();
+  };
+  CHECK(words(MpiKind::intel_mpi) == Texts{"mpirun", "-n", "3", "-ppn", "1", "-hosts", "a,a,b", "x"});
+  CHECK(words(MpiKind::mpich) == Texts{"mpirun", "-n", "3", "--host", "a:2,b:1", "x"});
 }
 
 TEST_CASE("ranks of several threads are bound to no core, unless somebody says how they are bound") {
@@ -229,7 +241,7 @@ TEST_CASE("what a scheduler gave the job is its size and its hosts, and what is 
   // MPI's launcher knows them itself, but not which of them are left.
   const auto names_hosts = [&](const Start& start) {
     const Texts command = JobCommand{line, start, {"x"}}.words();
-    return std::ranges::find(command, "--host") != command.end();
+    return std::ranges::find(command, line.mpi == MpiKind::intel_mpi ? "-hosts" : "--host") != command.end();
   };
   CHECK_FALSE(names_hosts({.ranks = 8, .hosts = line.hosts}));
   CHECK(names_hosts({.ranks = 4, .hosts = {{"big", 4}}}));

@@ -146,7 +146,7 @@ TEST_CASE("how a job ended is read behind any label, whoever told the launcher t
 
 TEST_CASE("options and variables because of which ranks are not heard are told at the start") {
   const auto hides = [](MpiKind mpi, const Texts& words) { return what_hides_stderr(mpi, words); };
-  const auto four = MpiKind::open_mpi_4, five = MpiKind::open_mpi_5, mpich = MpiKind::mpich;
+  const auto four = MpiKind::open_mpi_4, five = MpiKind::open_mpi_5;
   CHECK(hides(four, {"mpirun", "--output-filename", "logs:nocopy"}) == "--output-filename logs:nocopy");
   CHECK(hides(four, {"mpirun", "--output-filename", "logs", "--tag-output", "--merge-stderr-to-stdout"}).empty());
   CHECK(hides(four, {"mpirun", "--xterm", "0"}) == "--xterm");
@@ -158,8 +158,10 @@ TEST_CASE("options and variables because of which ranks are not heard are told a
   CHECK(hides(five, {"mpirun", "--output", "file=merged"}) == "--output file=merged");
   CHECK(hides(five, {"mpirun", "--merge-stderr-to-stdout"}) == "--merge-stderr-to-stdout");
   CHECK(hides(five, {"mpirun", "--output", "tag,timestamp", "--output", "rank"}).empty());
-  CHECK(hides(mpich, {"mpiexec", "-errfile-pattern", "e.%r"}) == "-errfile-pattern e.%r");
-  CHECK(hides(mpich, {"mpiexec", "-outfile-pattern", "o.%r", "-l"}).empty());
+  for (const auto hydra : {MpiKind::mpich, MpiKind::intel_mpi}) {
+    CHECK(hides(hydra, {"mpiexec", "-errfile-pattern", "e.%r"}) == "-errfile-pattern e.%r");
+    CHECK(hides(hydra, {"mpiexec", "-outfile-pattern", "o.%r", "-l"}).empty());
+  }
   CHECK(hides(four, {"srun", "--output=a"}) == "--output=a");
   CHECK(hides(four, {"srun", "-ofile", "-e", "b"}) == "--error=b");
   CHECK(hides(four, {"srun", "-o", "a", "--error", "all"}).empty());

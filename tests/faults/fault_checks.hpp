@@ -44,7 +44,7 @@ class SharedMemory {
  private:
   static bool is_of_mpi(const std::string& name) {
     return name.starts_with("vader_segment.") || name.starts_with("sm_segment.") || name.starts_with("mpich_sh") ||
-           name.starts_with("ucx_shm_");
+           name.starts_with("Intel_MPI_") || name.starts_with("ucx_shm_");
   }
   static std::set<std::string> names_in(const std::filesystem::path& folder) {
     std::set<std::string> names;

@@ -104,7 +104,7 @@ void check_killed_by(const std::string& point, const std::string& doing) {
   const int culprit = GENERATE(0, 2);
   CAPTURE(culprit);
   const Outcome outcome = fail_at(point, "kill", culprit);
-  if (!may_be_unnamed(outcome.exit_code)) check_code(outcome, code_of_killed());
+  if (!may_be_unnamed(outcome.exit_code)) check_code(outcome, code_of_killed_at_end);
   if (may_be_unnamed(outcome.exit_code) && lines_starting_with(outcome.err, "lockstep:").empty()) return;
   check_names(outcome, culprit, "is gone: its process ended while the job was " + doing);
 }
@@ -198,7 +198,8 @@ void check_stopped_at_start(const std::string& point, int culprit) {
   const bool mpirun_died =
       outcome.exit_code == 128 + SIGPIPE ||
       (outcome.exit_code == 128 + SIGSEGV && outcome.err.find("PMIx_server_finalize") != outcome.err.npos);
-  check_code(outcome, mpirun_died ? outcome.exit_code : code_of_stopped_without_mpi);
+  const bool is_known = mpirun_died || is_killed_with_stopped(outcome.exit_code);
+  check_code(outcome, is_known ? outcome.exit_code : code_of_stopped_without_mpi);
   check_names(outcome, culprit, "has stopped: it was waited for 1 s while the job was starting");
 }
 

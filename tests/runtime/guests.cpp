@@ -108,10 +108,12 @@ TEST_CASE("options of run_program that throw on some ranks of a program that own
 }
 
 TEST_CASE("a runtime after MPI_Finalize, or in a process that MPI_Comm_spawn has started, is refused") {
-  // Open MPI has no shared memory between the two. That ranks may speak at their end is too much for MPICH's launcher.
+  // Open MPI and Intel MPI have no shared memory between the two. That ranks may speak at their end is too much for
+  // MPICH's launcher.
   check_fine(guests(1, "spawns", 0, "0", std::chrono::seconds{60},
                     {{"OMPI_MCA_btl", "self,vader,tcp"},
                      {"OMPI_MCA_btl_tcp_if_include", "lo"},
+                     {"I_MPI_FABRICS", "shm:ofi"},
                      {"LOCKSTEP_TEST_PLAIN_MPIRUN", "1"}}));
 }
 

@@ -99,7 +99,7 @@ std::vector<std::string> Hosts::sessions_left() const {
 }
 
 std::vector<std::string> keepalive() {
-  if (this_mpi == MpiKind::mpich) return {};
+  if (of_hydra) return {};
   const std::string of_mpirun = this_mpi == MpiKind::open_mpi_5 ? "--prtemca" : "--mca";
   return {of_mpirun, "oob_tcp_keepalive_time",   "2", of_mpirun, "oob_tcp_keepalive_intvl", "1",
           of_mpirun, "oob_tcp_keepalive_probes", "2"};
@@ -140,6 +140,9 @@ Outcome launch_on(const Hosts& hosts, const std::string& launcher, const std::ve
                                {"HYDRA_LAUNCHER", "rsh"},
                                {"HYDRA_LAUNCHER_EXEC", shell},
                                {"HYDRA_IFACE", "eth0"},
+                               {"I_MPI_HYDRA_BOOTSTRAP", "rsh"},
+                               {"I_MPI_HYDRA_BOOTSTRAP_EXEC", shell},
+                               {"I_MPI_HYDRA_IFACE", "eth0"},
                                // Otherwise it finds that these hosts share the memory of one.
                                {"UCX_TLS", "tcp,self"},
                                // Where sessions_left() looks. No other job has these hosts.
@@ -152,7 +155,12 @@ Outcome launch_on(const Hosts& hosts, const std::string& launcher, const std::ve
 
 Outcome run_on(const Hosts& hosts, int ranks_each, const std::vector<std::string>& program,
                const CommandOptions& options, const std::vector<std::string>& mpirun_arguments) {
-  return launch_on(hosts, "mpirun", spread(hosts, ranks_each), mpirun_arguments, program, options);
+  std::vector<std::string> where = spread(hosts, ranks_each);
+  // Intel's knows no slots.
+  if (this_mpi == MpiKind::intel_mpi)
+    where = {"-ppn",      std::to_string(ranks_each), "-hosts", fmt::format("{}", fmt::join(hosts.names(), ",")), "-n",
+             where.back()};
+  return launch_on(hosts, "mpirun", where, mpirun_arguments, program, options);
 }
 
 namespace {

@@ -153,14 +153,14 @@ int end_by_force(pid_t child, std::string_view marker) {
   return status ? *status : *wait_until(child, Clock::time_point::max());
 }
 
-/// MPICH's mpiexec writes what it says of the end of a job to stdout.
-std::string without_words_of_mpich(std::string out) {
+/// Hydra, the launcher of MPICH and of Intel MPI, writes what it says of the end of a job to stdout.
+std::string without_words_of_hydra(std::string out) {
   for (const auto& [begin, end] :
        {std::pair{"\n=====", "=====\nYOUR APPLICATION"}, std::pair{"YOUR APPLICATION TERMINATED WITH", "suggestions\n"},
-        std::pair{"[mpiexec@", "\n"}}) {
+        std::pair{"[mpiexec@", "\n"}, std::pair{"\n=====", ")\n"}, std::pair{"=====", "\n"}}) {
     for (auto at = out.find(begin); at != std::string::npos; at = out.find(begin)) {
       const auto last = out.find(end, at);
-      if (last == std::string::npos) return out;
+      if (last == std::string::npos) break;
       out.erase(at, last + std::strchr(end, '\n') + 1 - end - at);
     }
   }
@@ -201,7 +201,7 @@ Outcome run_command(const std::vector<std::string>& command, const CommandOption
   if (!status) status = end_by_force(child, outcome.marker);
   outcome.seconds = Clock::now() - begin;
   outcome.exit_code = WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
-  outcome.out = without_words_of_mpich(read_file(out_path));
+  outcome.out = without_words_of_hydra(read_file(out_path));
   outcome.err = read_file(err_path);
   // prterun ends its own texts with one, and then it stands before the first word of the next line.
   std::erase(outcome.err, '\0');
@@ -230,10 +230,12 @@ const Environment& mpi_environment() {
       {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
       {"OMPI_MCA_hwloc_base_binding_policy", "none"},
       {"OMPI_MCA_mpi_yield_when_idle", "1"},
-      // The same for Open MPI 5, and for MPICH.
+      // The same for Open MPI 5, for MPICH, and for Intel MPI.
       {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
       {"PRTE_MCA_hwloc_default_binding_policy", "none"},
       {"MPIR_CVAR_POLLS_BEFORE_YIELD", "0"},
+      {"I_MPI_PIN", "0"},
+      {"I_MPI_THREAD_YIELD", "3"},
       // Shared memory only, without the kernel call that containers forbid.
       {"OMPI_MCA_pml", "ob1"},
       {"OMPI_MCA_btl", "self,vader"},

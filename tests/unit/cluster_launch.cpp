@@ -117,8 +117,8 @@ TEST_CASE("an MPI is known by what its library says") {
   CHECK(mpi_kind_of("Open MPI v4.1.4, package: Debian OpenMPI") == MpiKind::open_mpi_4);
   CHECK(mpi_kind_of("Open MPI v5.0.11, package: Open MPI") == MpiKind::open_mpi_5);
   CHECK(mpi_kind_of("MPICH Version:      5.0.2\nMPICH Release date") == MpiKind::mpich);
-  for (const char* other : {"", "Intel(R) MPI Library 2021.5 for Linux* OS", "MVAPICH2 Version"})
-    CHECK(mpi_kind_of(other) == MpiKind::other);
+  CHECK(mpi_kind_of("Intel(R) MPI Library 2021.19.0 for Linux* OS\n") == MpiKind::intel_mpi);
+  for (const char* other : {"", "MVAPICH2 Version"}) CHECK(mpi_kind_of(other) == MpiKind::other);
 }
 
 TEST_CASE("a launcher tells a process its place in the job") {

@@ -101,7 +101,7 @@ std::string launch_warning(const ReadVariable& variable) {
 MpiKind mpi_kind_of(std::string_view library) {
   if (library.starts_with("MPICH")) return MpiKind::mpich;
   constexpr std::string_view open_mpi = "Open MPI v";
-  if (!library.starts_with(open_mpi)) return MpiKind::other;
+  if (!library.starts_with(open_mpi)) return library.starts_with("Intel(R) MPI") ? MpiKind::intel_mpi : MpiKind::other;
   return std::atoi(std::string{library.substr(open_mpi.size())}.c_str()) < 5 ? MpiKind::open_mpi_4
                                                                              : MpiKind::open_mpi_5;
 }

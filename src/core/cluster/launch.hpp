@@ -20,7 +20,7 @@ using ReadVariable = std::function<const char*(const char* name)>;
 std::string launch_warning(const ReadVariable& variable);
 
 /// An MPI, as far as jobs under it differ.
-enum class MpiKind : std::uint8_t { open_mpi_4, open_mpi_5, mpich, other };
+enum class MpiKind : std::uint8_t { open_mpi_4, open_mpi_5, mpich, intel_mpi, other };
 
 constexpr bool is_open_mpi(MpiKind mpi) {
   return mpi == MpiKind::open_mpi_4 || mpi == MpiKind::open_mpi_5;

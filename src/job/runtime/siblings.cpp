@@ -160,11 +160,11 @@ Joined how_far(pid_t process) {
   if (makes_runtime) return Joined::runtime;
   if (has_lacked_files || !has_threads) return Joined::unknown;
   // What MPI maps when it starts: its plug-ins, and the memory that the ranks of a node share.
-  constexpr std::string_view names_of_mpi[] = {"/mca_", "/vader_segment.", "/sm_segment.", "/mpich_shm_"};
+  constexpr std::string_view names[] = {"/mca_", "/vader_segment.", "/sm_segment.", "/mpich_shm_", "/Intel_MPI_"};
   std::ifstream maps = open_file(fmt::format("/proc/{}/maps", process));
   if (!maps) return Joined::maybe_mpi;
   for (std::string line; std::getline(maps, line);)
-    for (const std::string_view name : names_of_mpi)
+    for (const std::string_view name : names)
       if (line.find(name) != std::string::npos) return Joined::mpi;
   return Joined::nothing;
 }
