@@ -34,4 +34,5 @@
 #include <lockstep/core/values/values.hpp>
 #include <lockstep/job/runtime/runtime.hpp>
 #include <lockstep/sync/group/group.hpp>
+#include <lockstep/sync/reduce/exact_sum.hpp>
 #include <lockstep/sync/reduce/reduction_options.hpp>
