@@ -1,4 +1,5 @@
 #include <array>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -52,6 +53,12 @@ void Group::all_reduce(const TensorView& values, Here here) {
   require_here(values, group_->stream());
   require_reducible(ReduceOp::sum, values.dtype());
   agree(*group_, TagKind::reduce, call(fmt::format("all_reduce: sum of {}", operand_text(values)), here));
+  group_->reductions().all_reduce(ReduceOp::sum, std::span{&values, 1});
+}
+
+void Group::add_up_words(std::span<std::int64_t> words, DType of, const Here& here) {
+  agree(*group_, TagKind::reduce, call(fmt::format("all_reduce: exact sum of {}", name_of(of)), here));
+  const TensorView values = view_of(words);
   group_->reductions().all_reduce(ReduceOp::sum, std::span{&values, 1});
 }
 

@@ -18,6 +18,7 @@
 #include <lockstep/core/base/here.hpp>
 #include <lockstep/core/tensor/tensor.hpp>
 #include <lockstep/core/values/values.hpp>
+#include <lockstep/sync/reduce/exact_sum.hpp>
 
 namespace lockstep {
 
@@ -87,6 +88,14 @@ class LOCKSTEP_API Group {
   template <detail::Element T, std::size_t N>
   void all_reduce(std::span<T, N> values, Here here = Here::current()) {
     all_reduce(view_of(values), here);
+  }
+
+  /// `sum` becomes that of all ranks' numbers: the same on every rank, whichever rank has added up which of them.
+  template <std::floating_point T>
+  void all_reduce(ExactSum<T>& sum, Here here = Here::current()) {
+    auto words = sum.words();
+    add_up_words(words, detail::dtype_of<T>, here);
+    sum = ExactSum<T>::of_words(words);
   }
 
   /// Overwrites every rank's values with those of `root`, a rank of this group. InvalidArgument as for all_reduce, and
@@ -273,6 +282,7 @@ class LOCKSTEP_API Group {
     return {reinterpret_cast<std::byte*>(data), {static_cast<std::int64_t>(values.size())}, detail::dtype_of<Value>};
   }
   detail::GroupCall call(std::string text, const Here& here) const;
+  void add_up_words(std::span<std::int64_t> words, DType of, const Here& here);
   Tensor gather(Tensor values, const Here& here);
 
   std::shared_ptr<ReplicaGroup> group_;
