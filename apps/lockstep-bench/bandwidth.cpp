@@ -19,7 +19,7 @@ void Bandwidth::copy(std::int64_t bytes) {
 void Bandwidth::add(std::int64_t bytes) {
   const TensorView arrays = memory_.view();
   detail::tree_sum_in_place({arrays.data(), static_cast<std::int64_t>(arrays.bytes() / 2), 2}, arrays.dtype(),
-                            bytes / 8, 1, 0, 2);
+                            bytes / 8, {}, 0, 2);
 }
 
 }  // namespace lockstep::bench

@@ -51,7 +51,7 @@ int main() {
   ask("bytes", [] { memory_bytes(DeviceKind::cuda); });
   ask("nccl", [&] { make_nccl_communicator(*alone, *device, stream); });
   ask("share", [] { allow_shared_gpu(); });
-  ask("sum", [&] { detail::tree_sum(detail::Pieces{one.view(), 1, 1}, 1, one.view(), stream); });
+  ask("sum", [&] { detail::tree_sum(detail::Pieces{one.view(), 1, 1}, {}, one.view(), stream); });
   ask("add", [&] { detail::add(one.view(), one.view(), stream); });
   ask("divide", [&] { detail::divide(one.view(), 2, stream); });
   ask("kernels", [&] { ops::make_kernels(ops::Kernels::Choice::automatic, {}, stream); });

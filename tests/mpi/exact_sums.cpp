@@ -11,6 +11,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
 #include <lockstep/sync/group/group.hpp>
 #include <lockstep/sync/reduce/exact_sum.hpp>
 
@@ -48,6 +50,46 @@ ExactSum<T> sum_of_this_rank(const std::vector<T>& numbers) {
     if (owner == rank()) sum.add(numbers[i]);
   }
   return sum;
+}
+
+template <class T>
+void check_arrays() {
+  Group group = runtime().strategy().ranks();
+  // Every rank has another part of the same numbers, which cancel in part.
+  const auto numbers = hostile_numbers<T>();
+  const auto number_of = [&](int of_rank, std::size_t i) {
+    return numbers[(i * 7 + static_cast<std::size_t>(of_rank) * (i % 2 == 0 ? 1000 : 1)) % numbers.size()];
+  };
+  for (const std::size_t block : {3U, 20'000U}) {
+    CAPTURE(block);
+    const std::size_t count = block * static_cast<std::size_t>(ranks());
+    std::vector<T> mine, expected;
+    for (std::size_t i = 0; i < count; ++i) {
+      mine.push_back(number_of(rank(), i));
+      ExactSum<T> sum;
+      for (int of_rank = 0; of_rank < ranks(); ++of_rank) sum.add(number_of(of_rank, i));
+      expected.push_back(sum.value());
+    }
+    const Group::SumOptions exactly{.op = ReduceOp::exact_sum};
+    auto blocking = mine, submitted = mine, on_last = mine;
+    group.all_reduce(ReduceOp::exact_sum, std::span{blocking});
+    CHECK(blocking == expected);
+    const Tensor tensor = Tensor::from(mine, {static_cast<std::int64_t>(count)});
+    group.all_reduce(ReduceOp::exact_sum, tensor.view());
+    CHECK(tensor.to_vector<T>() == expected);
+    Group::Request all = group.submit_all_reduce(std::span{submitted}, exactly);
+    Group::Request one = group.submit_reduce(std::span{on_last}, last(), exactly);
+    std::vector<T> half(block);
+    group.submit_reduce_scatter(std::span{mine}, std::span{half}, exactly).wait();
+    all.wait();
+    one.wait();
+    CHECK(submitted == expected);
+    if (odd_one()) CHECK(on_last == expected);
+    const auto first = expected.begin() + static_cast<std::ptrdiff_t>(block) * rank();
+    CHECK(half == std::vector<T>(first, first + static_cast<std::ptrdiff_t>(block)));
+    group.submit_all_gather(std::span{half}, std::span{mine}).wait();
+    CHECK(mine == expected);
+  }
 }
 
 }  // namespace
@@ -102,4 +144,40 @@ TEST_CASE("ranks whose exact sums are of other types are told so, and go on") {
   CHECK(floats.value() == 1);
   group.all_reduce(doubles);
   CHECK(doubles.value() == ranks());
+}
+
+TEST_CASE("arrays are added up exactly, blocking and by requests, in whole and in halves") {
+  check_arrays<float>();
+  check_arrays<double>();
+}
+
+TEST_CASE("exact sums are refused where there are none, before the ranks meet") {
+  Group group = runtime().strategy().ranks();
+  int integers[] = {1, 2};
+  float floats[] = {1, 2};
+  const Group::SumOptions exactly{.op = ReduceOp::exact_sum};
+  CHECK(message_of<InvalidArgument>([&] { group.all_reduce(ReduceOp::exact_sum, std::span{integers}); }) ==
+        "the exact sum of i32[2]: expected f32 or f64 in the host's memory");
+  CHECK_THROWS_AS(group.submit_all_reduce(std::span{integers}, exactly), InvalidArgument);
+  CHECK(message_of<InvalidArgument>([&] {
+          (void)group.submit_all_reduce(std::span{floats}, {.wire = DType::bf16, .op = ReduceOp::exact_sum});
+        }) == "an exact sum sent as bf16: expected no wire type");
+  CHECK(message_of<InvalidArgument>([&] {
+          (void)group.submit_all_reduce(std::span{floats}, {.op = ReduceOp::mean});
+        }) == "a request for the mean of f32[2]: expected sum or exact_sum");
+  CHECK_THAT(
+      message_of<InvalidArgument>([&] { runtime().strategy().reduce(ReduceOp::exact_sum, PerReplica<float>{1.0F}); }),
+      Catch::Contains("only the sums of a Group are exact; expected sum or mean"));
+  expect_in_step();
+}
+
+TEST_CASE("a group's means and ordinary sums are told from exact ones") {
+  Group group = runtime().strategy().ranks().anywhere();
+  float values[] = {static_cast<float>(rank()), 3};
+  group.all_reduce(ReduceOp::mean, std::span{values});
+  CHECK(values[0] == static_cast<float>(last()) / 2);
+  if (ranks() == 1) return;
+  const std::string told =
+      mismatch_of([&] { group.all_reduce(odd_one() ? ReduceOp::exact_sum : ReduceOp::sum, std::span{values}); });
+  CHECK_THAT(told, Catch::Contains("exact sum of f32[2]"));
 }

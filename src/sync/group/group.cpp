@@ -50,10 +50,14 @@ detail::GroupCall Group::call(std::string text, const Here& here) const {
 }
 
 void Group::all_reduce(const TensorView& values, Here here) {
+  all_reduce(ReduceOp::sum, values, here);
+}
+
+void Group::all_reduce(ReduceOp op, const TensorView& values, Here here) {
   require_here(values, group_->stream());
-  require_reducible(ReduceOp::sum, values.dtype());
-  agree(*group_, TagKind::reduce, call(fmt::format("all_reduce: sum of {}", operand_text(values)), here));
-  group_->reductions().all_reduce(ReduceOp::sum, std::span{&values, 1});
+  op == ReduceOp::exact_sum ? require_exact(values) : require_reducible(op, values.dtype());
+  agree(*group_, TagKind::reduce, call(fmt::format("all_reduce: {} of {}", name_of(op), operand_text(values)), here));
+  group_->reductions().all_reduce(op, std::span{&values, 1});
 }
 
 void Group::add_up_words(std::span<std::int64_t> words, DType of, const Here& here) {

@@ -39,7 +39,20 @@ void require_rank(const Group& group, int rank, std::string_view role) {
     throw InvalidArgument{fmt::format("{} {}: expected one of 0 to {}", role, rank, group.size() - 1)};
 }
 
+ReduceOp op_of(const Group::SumOptions& options) {
+  return options.op.value_or(ReduceOp::sum);
+}
+
 void require_sum(const TensorView& values, const Group::SumOptions& options) {
+  if (op_of(options) == ReduceOp::exact_sum) {
+    require_exact(values);
+    if (options.wire)
+      throw InvalidArgument{fmt::format("an exact sum sent as {}: expected no wire type", name_of(*options.wire))};
+    return;
+  }
+  if (op_of(options) != ReduceOp::sum)
+    throw InvalidArgument{fmt::format("a request for the {} of {}: expected sum or exact_sum", name_of(op_of(options)),
+                                      describe(values))};
   require_reducible(ReduceOp::sum, values.dtype());
   if (options.wire && (!is_16_bit_float(*options.wire) || values.dtype() != DType::f32))
     throw InvalidArgument{
@@ -205,20 +218,23 @@ void Group::Request::wait() {
 
 Group::Request Group::submit_all_reduce(const TensorView& values, const SumOptions& options, Here here) {
   require_sum(values, options);
+  const detail::SumRule rule{.op = op_of(options)};
   const auto state = std::make_shared<Request::State>(*this, here);
   const TensorView all = state->copies.of(values, Use::both);
-  return state->sum(fmt::format("all_reduce: sum of {}", describe(all)), options.wire, all, all,
-                    [](Plane& plane, const TensorView& from, const TensorView&) { return plane.sums.start(from); });
+  return state->sum(
+      fmt::format("all_reduce: {} of {}", name_of(rule.op), describe(all)), options.wire, all, all,
+      [rule](Plane& plane, const TensorView& from, const TensorView&) { return plane.sums.start(from, rule); });
 }
 
 Group::Request Group::submit_reduce(const TensorView& values, int root, const SumOptions& options, Here here) {
   require_rank(*this, root, "submit_reduce with root");
   require_sum(values, options);
+  const detail::SumRule rule{.op = op_of(options)};
   const auto state = std::make_shared<Request::State>(*this, here);
   const TensorView all = state->copies.of(values, use_of(true, rank() == root));
-  return state->sum(fmt::format("reduce: sum of {} on rank {}", describe(all), root), options.wire, all, all,
-                    [root](Plane& plane, const TensorView& from, const TensorView&) {
-                      return plane.sums.start_to_one(from, 1, root);
+  return state->sum(fmt::format("reduce: {} of {} on rank {}", name_of(rule.op), describe(all), root), options.wire,
+                    all, all, [rule, root](Plane& plane, const TensorView& from, const TensorView&) {
+                      return plane.sums.start_to_one(from, rule, root);
                     });
 }
 
@@ -226,13 +242,14 @@ Group::Request Group::submit_reduce_scatter(const TensorView& all, const TensorV
                                             Here here) {
   require_blocks(are_blocks(mine, all, size()), "reduce_scatter", all, mine, size());
   require_sum(all, options);
+  const detail::SumRule rule{.op = op_of(options)};
   std::vector<std::int64_t> bounds;
   for (int rank = 0; rank <= size(); ++rank) bounds.push_back(rank * mine.count());
   const auto state = std::make_shared<Request::State>(*this, here);
-  return state->sum(fmt::format("reduce_scatter: sum of {}", describe(all)), options.wire,
+  return state->sum(fmt::format("reduce_scatter: {} of {}", name_of(rule.op), describe(all)), options.wire,
                     state->copies.of(all, Use::sends), state->copies.of(mine, Use::receives),
-                    [bounds](Plane& plane, const TensorView& from, const TensorView& to) {
-                      return plane.sums.start_scatter(from, bounds, to);
+                    [rule, bounds](Plane& plane, const TensorView& from, const TensorView& to) {
+                      return plane.sums.start_scatter(from, bounds, to, rule);
                     });
 }
 

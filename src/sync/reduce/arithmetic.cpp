@@ -8,12 +8,14 @@
 #include "core/base/wide_loop.hpp"
 #include "core/device/gpu_backend.hpp"
 #include "sync/reduce/dispatch.hpp"
+#include "sync/reduce/exact_block.hpp"
 
 namespace lockstep::detail {
 namespace {
 
 // Small enough that a block of every level of the tree stays in the L1 cache.
 constexpr std::int64_t block = 512;
+static_assert(block <= exact_block);
 
 template <class T>
 void add_elements(sum_t<T>* __restrict sum, const T* __restrict x, std::int64_t count) {
@@ -44,24 +46,27 @@ void tree(const T* pieces, std::int64_t stride, int first, int last, std::int64_
   wide_loop([&] { add_elements(sum, right.data(), count); });
 }
 
-/// The tree for at most one block of elements.
+/// The sum of at most one block of elements.
 template <class T>
-void tree_sum_of_block(const T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t count, T* sum) {
+void tree_sum_of_block(const T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count,
+                       T* sum) {
+  if constexpr (std::is_floating_point_v<T>)
+    if (rule.op == ReduceOp::exact_sum) return exact_sum_of_block(pieces, stride, parts, count, sum);
   if constexpr (std::is_same_v<T, sum_t<T>>) {
     tree(pieces, stride, 0, parts, count, sum);
-    divide_elements(sum, divisor, count);
+    divide_elements(sum, rule.divisor, count);
   } else {
     std::array<sum_t<T>, block> unrounded;
     tree(pieces, stride, 0, parts, count, unrounded.data());
-    divide_elements(unrounded.data(), divisor, count);
+    divide_elements(unrounded.data(), rule.divisor, count);
     std::transform(unrounded.begin(), unrounded.begin() + count, sum, [](sum_t<T> x) { return static_cast<T>(x); });
   }
 }
 
 template <class T>
-void tree_sum(const T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t count, T* sum) {
+void tree_sum(const T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count, T* sum) {
   for (std::int64_t begin = 0; begin < count; begin += block)
-    tree_sum_of_block(pieces + begin, stride, parts, divisor, std::min(block, count - begin), sum + begin);
+    tree_sum_of_block(pieces + begin, stride, parts, rule, std::min(block, count - begin), sum + begin);
 }
 
 // Processors look ahead by themselves, but not beyond a page, and what another core has written takes long to come.
@@ -88,17 +93,17 @@ void add_both(T* __restrict a, T* __restrict b, std::int64_t count) {
 }
 
 template <class T>
-void tree_sum_in_place(T* pieces, std::int64_t stride, int parts, int divisor, std::int64_t count, int first,
+void tree_sum_in_place(T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count, int first,
                        int last) {
   if constexpr (std::is_same_v<T, sum_t<T>>)
-    if (parts == 2 && divisor == 1 && last - first == 2)
+    if (parts == 2 && rule.op == ReduceOp::sum && last - first == 2)
       return wide_loop([&] { add_both(pieces, pieces + stride, count); });
   std::array<T, block> sum;
   for (std::int64_t begin = 0; begin < count; begin += block) {
     for (int piece = 0; piece < parts; ++piece)
       fetch(pieces + piece * stride, begin + ahead_bytes / static_cast<std::int64_t>(sizeof(T)), block, count);
     const std::int64_t length = std::min(block, count - begin);
-    tree_sum_of_block(pieces + begin, stride, parts, divisor, length, sum.data());
+    tree_sum_of_block(pieces + begin, stride, parts, rule, length, sum.data());
     for (int piece = first; piece < last; ++piece) std::copy_n(sum.data(), length, pieces + begin + piece * stride);
   }
 }
@@ -117,23 +122,24 @@ bool on_gpu(const Stream& stream) {
 
 }  // namespace
 
-void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
-  if (on_gpu(stream)) return gpu_backend().tree_sum(pieces, divisor, sum, stream);
+void tree_sum(const Pieces& pieces, const SumRule& rule, const TensorView& sum, Stream& stream) {
+  if (on_gpu(stream)) return gpu_backend().tree_sum(pieces, rule.divisor, sum, stream);
   with_element_type(sum.dtype(), [&]<class T>() {
-    tree_sum(pieces.first.elements<T>().data(), pieces.stride, pieces.count, divisor, sum.count(),
+    tree_sum(pieces.first.elements<T>().data(), pieces.stride, pieces.count, rule, sum.count(),
              sum.elements<T>().data());
   });
 }
 
-void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, std::byte* sum) {
+void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, const SumRule& rule, std::byte* sum) {
   with_elements(pieces, dtype, [&]<class T>(const T* first, std::int64_t stride) {
-    tree_sum(first, stride, pieces.count, divisor, elements, reinterpret_cast<T*>(sum));
+    tree_sum(first, stride, pieces.count, rule, elements, reinterpret_cast<T*>(sum));
   });
 }
 
-void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, int first, int last) {
+void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t elements, const SumRule& rule, int first,
+                       int last) {
   with_elements(pieces, dtype, [&]<class T>(T* from, std::int64_t stride) {
-    tree_sum_in_place(from, stride, pieces.count, divisor, elements, first, last);
+    tree_sum_in_place(from, stride, pieces.count, rule, elements, first, last);
   });
 }
 

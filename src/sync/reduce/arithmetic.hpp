@@ -5,10 +5,17 @@
 #include <cstdint>
 
 #include <lockstep/core/tensor/tensor.hpp>
+#include <lockstep/sync/reduce/reduction_options.hpp>
 
 #include "core/base/parts.hpp"
 
 namespace lockstep::detail {
+
+/// How pieces are added up: in the order of fixed_order_sum, and then divided, or exactly (exact_block.hpp).
+struct SumRule {
+  ReduceOp op = ReduceOp::sum;
+  int divisor = 1;  ///< 1 for integers and exact sums
+};
 
 /// Pieces of one shape and type. From the beginning of one to the next are `stride` elements.
 struct Pieces {
@@ -25,17 +32,18 @@ struct HostPieces {
 };
 
 /// sum = the pieces of `elements` elements, as the other tree_sum. `sum` overlaps none.
-void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, std::byte* sum);
+void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, const SumRule& rule, std::byte* sum);
 
 /// Overwrites pieces [first, last) with the sum of all of them.
-void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t elements, int divisor, int first, int last);
+void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t elements, const SumRule& rule, int first,
+                       int last);
 
 /// All of these enqueue their work on `stream` and take memory of its device. For f16 and bf16 they compute in f32 and
 /// round once.
 
-/// sum = the pieces, summed in the order of fixed_order_sum and divided by `divisor`, which is 1 for integers. `sum`
+/// sum = the pieces, added up by `rule`; only on the host exactly. `sum`
 /// has the shape and type of a piece and overlaps none.
-void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream);
+void tree_sum(const Pieces& pieces, const SumRule& rule, const TensorView& sum, Stream& stream);
 
 /// sum += x. Same count and type.
 LOCKSTEP_PARTS_API void add(const TensorView& sum, const TensorView& x, Stream& stream);

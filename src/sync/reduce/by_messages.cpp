@@ -22,7 +22,7 @@ void ByMessages::run(const Request& request) {
   if (communicator_.size() == 1) return;
   for (const Sliced& message : request.slices)
     for_each_piece(message, [&](const TensorView& piece, SliceBounds bounds) {
-      request.is_sum() ? sum_own(piece, bounds, 1) : collect(request, piece, bounds);
+      request.is_sum() ? sum_own(piece, bounds, request.rule(1)) : collect(request, piece, bounds);
     });
   if (!request.tensors.empty()) takes_whole(padded(request.tensors)) ? sum_whole(request) : sum_in_buckets(request);
 }
@@ -30,19 +30,19 @@ void ByMessages::run(const Request& request) {
 void ByMessages::sum_in_buckets(const Request& request) {
   for_each_bucket(request.tensors.front(), bucket_bytes, [&](const TensorView& bucket) {
     const auto bounds = even_slices(bucket.count(), communicator_.size());
-    sum_own(bucket, bounds, request.divisor(communicator_.size()));
+    sum_own(bucket, bounds, request.rule(communicator_.size()));
     collect(request, bucket, bounds);
   });
 }
 
-void ByMessages::sum_own(const TensorView& piece, SliceBounds bounds, int divisor) {
+void ByMessages::sum_own(const TensorView& piece, SliceBounds bounds, const SumRule& rule) {
   const int ranks = communicator_.size();
   const auto rank = static_cast<std::size_t>(communicator_.rank());
   const TensorView mine = piece.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
   const TensorView parts = exchanged_.take(communicator_, piece.dtype(), mine.count() * ranks);
   communicator_.all_to_all(piece, bounds, parts).wait();
   if (mine.count() > 0)
-    tree_sum({.first = parts.slice(0, mine.count()), .stride = mine.count(), .count = ranks}, divisor, mine,
+    tree_sum({.first = parts.slice(0, mine.count()), .stride = mine.count(), .count = ranks}, rule, mine,
              communicator_.stream());
 }
 
@@ -71,7 +71,7 @@ void ByMessages::sum_whole(const Request& request) {
   if (!request.reaches(rank)) return;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto stride = piece / static_cast<std::int64_t>(size_of(tensors[i].dtype()));
-    tree_sum({.first = part_of(i, 0), .stride = stride, .count = ranks}, request.divisor(ranks), tensors[i], stream);
+    tree_sum({.first = part_of(i, 0), .stride = stride, .count = ranks}, request.rule(ranks), tensors[i], stream);
   }
 }
 

@@ -40,7 +40,7 @@ class ByMessages {
  private:
   void sum_whole(const Request& request);
   void sum_in_buckets(const Request& request);
-  void sum_own(const TensorView& piece, SliceBounds bounds, int divisor);
+  void sum_own(const TensorView& piece, SliceBounds bounds, const SumRule& rule);
   void collect(const Request& request, const TensorView& whole, SliceBounds bounds);
 
   Communicator& communicator_;

@@ -14,7 +14,7 @@ namespace lockstep {
 void fixed_order_sum(const TensorView& pieces, int parts, const TensorView& sum, Stream& stream) {
   if (parts < 1 || pieces.count() != sum.count() * parts || pieces.dtype() != sum.dtype())
     throw InvalidArgument{fmt::format("{} is not {} pieces of {}", describe(pieces), parts, describe(sum))};
-  detail::tree_sum({.first = pieces.slice(0, sum.count()), .stride = sum.count(), .count = parts}, 1, sum, stream);
+  detail::tree_sum({.first = pieces.slice(0, sum.count()), .stride = sum.count(), .count = parts}, {}, sum, stream);
 }
 
 FixedOrderAccumulator::FixedOrderAccumulator(DType dtype, std::int64_t count, Stream& stream)

@@ -30,7 +30,8 @@ void OneRank::combine(const TensorView& piece, int divisor, int root) {
   communicator_.gather(gathered, even_slices(gathered.count(), ranks, 1), root).wait();
   if (rank != root) return;
   if (!accumulate_)
-    return tree_sum({.first = parts.front(), .stride = piece.count(), .count = ranks}, divisor, piece, stream);
+    return tree_sum({.first = parts.front(), .stride = piece.count(), .count = ranks}, {.divisor = divisor}, piece,
+                    stream);
   accumulate_(parts, piece, stream);
   divide(piece, divisor, stream);
 }

@@ -72,6 +72,7 @@ constexpr std::int64_t whole_bytes = 64 << 10;
 ///   long, not for one rank |          | on the host, several nodes            | under_way
 ///   all                    |          |                                       | by_messages
 ///
+/// Exact sums (ReduceOp::exact_sum) go as those of the tree: whoever has all parts of an element adds them up exactly.
 /// `under_way` also needs ranks that can send while they compute. A request is long if it is a half of a sum, or one of
 /// more than whole_bytes for all ranks together. On GPUs, where NCCL knows the nodes, `nodes` stands for `backend`.
 inline Path path_of(const Facts& facts) {

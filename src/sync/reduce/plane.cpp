@@ -104,9 +104,12 @@ bool ReductionPlane::takes_whole(Path path, std::span<const TensorView> tensors,
 
 void ReductionPlane::run_messages(const Class& some, const Request& request) {
   if (request.tensors.empty()) return;
-  const auto path_for = [&](std::int64_t bytes, DType dtype) { return path_of(some, request.kind, bytes, dtype); };
+  const Order order = order_for(some, request);
+  const auto path_for = [&](std::int64_t bytes, DType dtype) {
+    return detail::path_of({device_, layout_, request.kind, bytes, order, dtype});
+  };
   // With the default packing, short tensors travel as one message for all types, if they have one order.
-  if (request.is_sum() && some.order != Order::backend && is_default(some.packing)) {
+  if (request.is_sum() && order != Order::backend && is_default(some.packing)) {
     const std::int64_t bytes = padded(request.tensors);
     const Path path = path_for(bytes, request.tensors.front().dtype());
     if (takes_whole(path, request.tensors, bytes)) return run(path, request);
@@ -134,7 +137,7 @@ void ReductionPlane::run(Path path, const Request& request) {
 Work ReductionPlane::start_under_way(const Request& request) {
   std::vector<std::shared_ptr<const SumsUnderWay::Message>> started;
   for (const TensorView& flat : request.tensors)
-    started.push_back(under_way_->start(flat, request.divisor(communicator_.size())));
+    started.push_back(under_way_->start(flat, request.rule(communicator_.size())));
   for (const Sliced& message : request.slices)
     for_each_piece(message, [&](const TensorView& piece, SliceBounds bounds) {
       started.push_back(request.is_sum() ? under_way_->start_scatter(piece, bounds)

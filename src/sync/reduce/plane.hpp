@@ -55,6 +55,10 @@ class ReductionPlane {
   Path path_of(const Class& some, Request::Kind kind, std::int64_t bytes, DType wire) const {
     return detail::path_of({device_, layout_, kind, bytes, some.order, wire});
   }
+  /// An exact sum takes the ways of the tree: all parts of an element come to one rank.
+  static Order order_for(const Class& some, const Request& request) {
+    return request.op == ReduceOp::exact_sum ? Order::tree : some.order;
+  }
   bool takes_whole(Path path, std::span<const TensorView> tensors, std::int64_t bytes) const;
   void run_messages(const Class& some, const Request& request);
   void run(Path path, const Request& request);

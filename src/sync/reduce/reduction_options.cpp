@@ -39,6 +39,7 @@ std::string_view name_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::sum: return "sum";
     case ReduceOp::mean: return "mean";
+    case ReduceOp::exact_sum: return "exact sum";
   }
   return "?";
 }

@@ -11,6 +11,7 @@
 #include "core/control/busy_clock.hpp"
 #include "core/control/job.hpp"
 #include "sync/reduce/dispatch.hpp"
+#include "sync/reduce/operand_text.hpp"
 #include "sync/reduce/plane.hpp"
 #include "sync/reduce/reduction_choice.hpp"
 
@@ -58,6 +59,8 @@ void for_each_device(std::span<T> all, Body&& body) {
 }  // namespace
 
 void require_reducible(ReduceOp op, DType dtype) {
+  if (op == ReduceOp::exact_sum)
+    throw InvalidArgument{"`reduce_op` ReduceOp::exact_sum: only the sums of a Group are exact; expected sum or mean"};
   if (op != ReduceOp::sum && op != ReduceOp::mean)
     throw InvalidArgument{
         fmt::format("`reduce_op` must be ReduceOp::sum or ReduceOp::mean, not {}", static_cast<int>(op))};
@@ -65,6 +68,12 @@ void require_reducible(ReduceOp op, DType dtype) {
   if (op == ReduceOp::mean && !is_floating_point(dtype))
     throw InvalidArgument{fmt::format(
         "the mean of {} tensors is refused: it is not an integer; sum them, or convert them to f64", name_of(dtype))};
+}
+
+void require_exact(const TensorView& values) {
+  if ((values.dtype() != DType::f32 && values.dtype() != DType::f64) || values.device() != DeviceKind::cpu)
+    throw InvalidArgument{
+        fmt::format("the exact sum of {}: expected f32 or f64 in the host's memory", operand_text(values))};
 }
 
 /// A sum that was started, and moves on and ends through the seam.

@@ -34,6 +34,9 @@ struct Way;
 /// of integers is not an integer. Sums of integers wrap around.
 LOCKSTEP_PARTS_API void require_reducible(ReduceOp op, DType dtype);
 
+/// LOCAL. InvalidArgument unless `values` have an exact sum: f32 or f64, on the host.
+void require_exact(const TensorView& values);
+
 /// LOCAL. InvalidArgument unless the parts of `slices` fit together, the indices are rows of the dense shape (checked
 /// only on the host), and `op` is defined for the values.
 void require_reducible(ReduceOp op, const IndexedSlices& slices);

@@ -14,6 +14,7 @@
 #include <lockstep/sync/reduce/reduction_options.hpp>
 
 #include "core/comm/communicator.hpp"
+#include "sync/reduce/arithmetic.hpp"
 #include "sync/reduce/slice_map.hpp"
 
 namespace lockstep::detail {
@@ -46,6 +47,9 @@ struct Request {
 
   /// What the sum over so many ranks is divided by.
   int divisor(int ranks) const { return op == ReduceOp::mean ? ranks : 1; }
+
+  /// How their pieces are added up.
+  SumRule rule(int ranks) const { return {.op = op, .divisor = divisor(ranks)}; }
 };
 
 /// Calls `run` with the request in `wait`. Its tensors and slices are kept, not what they refer to.

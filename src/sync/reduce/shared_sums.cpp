@@ -68,7 +68,7 @@ void SharedSums::sum_whole(const Request& request) {
   std::byte* from = memory_.slots();
   for (const TensorView& tensor : request.tensors) {
     tree_sum({from, NodeMemory::slot_stride(), memory_.size()}, tensor.dtype(), tensor.count(),
-             request.divisor(memory_.size()), tensor.data());
+             request.rule(memory_.size()), tensor.data());
     from += padded(tensor.bytes());
   }
 }
@@ -86,7 +86,7 @@ void SharedSums::sum_slice(HostPieces pieces, const TensorView& flat, const Requ
   const auto bounds = even_slices(flat.count(), pieces.count, line_bytes / size);
   pieces.first += bounds[rank] * size;
   const bool to_one = request.kind == Request::Kind::reduce;
-  tree_sum_in_place(pieces, flat.dtype(), bounds[rank + 1] - bounds[rank], request.divisor(pieces.count),
+  tree_sum_in_place(pieces, flat.dtype(), bounds[rank + 1] - bounds[rank], request.rule(pieces.count),
                     to_one ? request.root : 0, to_one ? request.root + 1 : pieces.count);
 }
 
@@ -107,7 +107,7 @@ void SharedSums::sum_own(const Sliced& message) {
     return for_each_piece(message, [&](const auto& piece, const auto& bounds) { sum_own_in_slots(piece, bounds); });
   for_each_slice(message, memory_.rank(), [&](std::int64_t first, std::int64_t count) {
     const auto offset = message.memory.slice(first, count).data() - message.memory.data();
-    tree_sum_in_place({place->first + offset, place->stride, memory_.size()}, message.memory.dtype(), count, 1,
+    tree_sum_in_place({place->first + offset, place->stride, memory_.size()}, message.memory.dtype(), count, {},
                       memory_.rank(), memory_.rank() + 1);
   });
 }
@@ -123,7 +123,7 @@ void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds) {
       copy_bytes(memory_.slot() + r * room, slice_of(flat, bounds, r, first, most));
     memory_.exchange();
     const TensorView mine = slice_of(flat, bounds, rank, first, most);
-    tree_sum({memory_.slots() + rank * room, NodeMemory::slot_stride(), memory_.size()}, mine.dtype(), mine.count(), 1,
+    tree_sum({memory_.slots() + rank * room, NodeMemory::slot_stride(), memory_.size()}, mine.dtype(), mine.count(), {},
              mine.data());
   }
 }

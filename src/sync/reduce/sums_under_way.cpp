@@ -24,21 +24,22 @@ SumsUnderWay::SumsUnderWay(Communicator& communicator, Messenger& messenger, Lan
   for (std::size_t room = most_; room > 0; --room) free_rooms_.push_back(room - 1);
 }
 
-auto SumsUnderWay::start(const TensorView& flat, int divisor) -> std::shared_ptr<const Message> {
-  return start(flat, divisor, std::nullopt);
+auto SumsUnderWay::start(const TensorView& flat, const SumRule& rule) -> std::shared_ptr<const Message> {
+  return start(flat, rule, std::nullopt);
 }
 
-auto SumsUnderWay::start_to_one(const TensorView& flat, int divisor, int root) -> std::shared_ptr<const Message> {
-  return start(flat, divisor, std::optional{root});
+auto SumsUnderWay::start_to_one(const TensorView& flat, const SumRule& rule, int root)
+    -> std::shared_ptr<const Message> {
+  return start(flat, rule, std::optional{root});
 }
 
-auto SumsUnderWay::start(const TensorView& flat, int divisor, std::optional<int> root)
+auto SumsUnderWay::start(const TensorView& flat, const SumRule& rule, std::optional<int> root)
     -> std::shared_ptr<const Message> {
   const auto message = std::make_shared<Message>();
   const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
   const std::int64_t longest = elements_of_piece(flat.dtype()) * size_;
   for (std::int64_t first = 0; first < flat.count(); first += longest) {
-    Piece piece{{}, flat.dtype(), divisor, Ways::both, message};
+    Piece piece{{}, flat.dtype(), rule, Ways::both, message};
     piece.root = root;
     const auto bounds = even_slices(std::min(longest, flat.count() - first), size_);
     for (std::size_t rank = 0; rank + 1 < bounds.size(); ++rank)
@@ -50,9 +51,9 @@ auto SumsUnderWay::start(const TensorView& flat, int divisor, std::optional<int>
   return message;
 }
 
-auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds, const TensorView& sum)
+auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds, const TensorView& sum, const SumRule& rule)
     -> std::shared_ptr<const Message> {
-  return start(flat, bounds, Ways::to_owners, sum.data());
+  return start(flat, bounds, Ways::to_owners, sum.data(), rule);
 }
 
 auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds) -> std::shared_ptr<const Message> {
@@ -63,13 +64,13 @@ auto SumsUnderWay::start_gather(const TensorView& flat, SliceBounds bounds) -> s
   return start(flat, bounds, Ways::from_owners);
 }
 
-auto SumsUnderWay::start(const TensorView& flat, SliceBounds bounds, Ways ways, std::byte* sum)
+auto SumsUnderWay::start(const TensorView& flat, SliceBounds bounds, Ways ways, std::byte* sum, const SumRule& rule)
     -> std::shared_ptr<const Message> {
   const auto message = std::make_shared<Message>();
   const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
   const std::int64_t most = elements_of_piece(flat.dtype());
   for (std::int64_t first = 0, longest = longest_slice(bounds); first < longest; first += most) {
-    Piece piece{{}, flat.dtype(), 1, ways, message};
+    Piece piece{{}, flat.dtype(), rule, ways, message};
     for (std::size_t rank = 0; rank + 1 < bounds.size(); ++rank) {
       const std::int64_t begin = std::min(bounds[rank] + first, bounds[rank + 1]);
       piece.slices.emplace_back(flat.data() + begin * size,
@@ -146,7 +147,7 @@ void SumsUnderWay::sum_first() {
   const std::span<std::byte> mine = own(piece);
   std::ranges::copy(mine, room_for(piece, rank_).begin());
   tree_sum(HostPieces{room_for(piece, 0).data(), Messenger::piece_bytes, size_}, piece.dtype,
-           static_cast<std::int64_t>(mine.size() / size_of(piece.dtype)), piece.divisor,
+           static_cast<std::int64_t>(mine.size() / size_of(piece.dtype)), piece.rule,
            piece.sum ? piece.sum : mine.data());
   free_rooms_.push_back(piece.room);
   --piece.message->to_sum_;

@@ -14,6 +14,7 @@
 #include "core/comm/communicator.hpp"
 #include "core/comm/messenger.hpp"
 #include "core/device/device.hpp"
+#include "sync/reduce/arithmetic.hpp"
 
 namespace lockstep::detail {
 
@@ -54,14 +55,15 @@ class SumsUnderWay {
   // These return at once. All ranks start the same messages in the same order. The memory must stay alive, and
   // untouched, until the message is done.
 
-  /// The sum of `flat`, divided by `divisor`, replaces `flat` on every rank.
-  std::shared_ptr<const Message> start(const TensorView& flat, int divisor = 1);
+  /// The sum of `flat` by `rule` replaces `flat` on every rank.
+  std::shared_ptr<const Message> start(const TensorView& flat, const SumRule& rule = {});
 
   /// The same on `root` alone. On others, `flat` is unspecified afterwards.
-  std::shared_ptr<const Message> start_to_one(const TensorView& flat, int divisor, int root);
+  std::shared_ptr<const Message> start_to_one(const TensorView& flat, const SumRule& rule, int root);
 
   /// This rank's slice of the sum replaces `sum`, which is not in `flat`. `flat` stays as it is.
-  std::shared_ptr<const Message> start_scatter(const TensorView& flat, SliceBounds bounds, const TensorView& sum);
+  std::shared_ptr<const Message> start_scatter(const TensorView& flat, SliceBounds bounds, const TensorView& sum,
+                                               const SumRule& rule = {});
 
   /// The same in place: it replaces this rank's slice.
   std::shared_ptr<const Message> start_scatter(const TensorView& flat, SliceBounds bounds);
@@ -89,7 +91,7 @@ class SumsUnderWay {
   struct Piece {
     std::vector<std::span<std::byte>> slices;  ///< by rank
     DType dtype;
-    int divisor;
+    SumRule rule;
     Ways ways;
     std::shared_ptr<Message> message;
     std::size_t room = 0;  ///< for what comes to this rank on the way to the owners
@@ -98,8 +100,9 @@ class SumsUnderWay {
     std::byte* sum = nullptr;      ///< where the sum of this rank's slice goes, if not in `slices`
   };
 
-  std::shared_ptr<const Message> start(const TensorView& flat, int divisor, std::optional<int> root);
-  std::shared_ptr<const Message> start(const TensorView& flat, SliceBounds bounds, Ways ways, std::byte* sum = nullptr);
+  std::shared_ptr<const Message> start(const TensorView& flat, const SumRule& rule, std::optional<int> root);
+  std::shared_ptr<const Message> start(const TensorView& flat, SliceBounds bounds, Ways ways, std::byte* sum = nullptr,
+                                       const SumRule& rule = {});
   void add(Piece piece);
   void send_more();
   void send_to_owners(Piece piece);

@@ -315,7 +315,7 @@ bool TwoLevels::must_meet(const Piece& piece) const {
 
 void TwoLevels::sum_own(const Piece& piece) const {
   if (node_->size() == 1) return;
-  tree_sum_in_place({piece.on_rank(0), piece.place->stride, node_->size()}, piece.own.dtype(), piece.own.count(), 1,
+  tree_sum_in_place({piece.on_rank(0), piece.place->stride, node_->size()}, piece.own.dtype(), piece.own.count(), {},
                     mine_.within, mine_.within + 1);
 }
 

@@ -19,6 +19,7 @@
 #include <lockstep/core/tensor/tensor.hpp>
 #include <lockstep/core/values/values.hpp>
 #include <lockstep/sync/reduce/exact_sum.hpp>
+#include <lockstep/sync/reduce/reduction_options.hpp>
 
 namespace lockstep {
 
@@ -88,6 +89,15 @@ class LOCKSTEP_API Group {
   template <detail::Element T, std::size_t N>
   void all_reduce(std::span<T, N> values, Here here = Here::current()) {
     all_reduce(view_of(values), here);
+  }
+
+  /// The same by `op`. The mean divides the sum by the number of ranks; it is for floating-point types. In an exact sum
+  /// each element is that of all ranks, added up exactly and rounded once, so its bits do not depend on the order of
+  /// the ranks. InvalidArgument, before any communication, for exact sums of other types than f32 and f64, and on GPUs.
+  void all_reduce(ReduceOp op, const TensorView& values, Here here = Here::current());
+  template <detail::Element T, std::size_t N>
+  void all_reduce(ReduceOp op, std::span<T, N> values, Here here = Here::current()) {
+    all_reduce(op, view_of(values), here);
   }
 
   /// `sum` becomes that of all ranks' numbers: the same on every rank, whichever rank has added up which of them.
@@ -161,6 +171,8 @@ class LOCKSTEP_API Group {
     /// f16 or bf16, for values of f32: they cross the network as this type, in half the bytes. Every rank's values are
     /// rounded to it, added up as values of this type are, in f32, and rounded again. A rank alone keeps its values.
     std::optional<DType> wire;
+    /// exact_sum, without a wire type. If empty, sum.
+    std::optional<ReduceOp> op;
   };
 
   // COLL, but these return at once, whatever other ranks do. Values, and an object that gets new rows, must stay alive

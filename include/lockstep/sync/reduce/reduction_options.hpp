@@ -15,9 +15,13 @@
 
 namespace lockstep {
 
-enum class ReduceOp : std::uint8_t { sum, mean };
+enum class ReduceOp : std::uint8_t {
+  sum,
+  mean,
+  exact_sum,  ///< each element is the exact sum, rounded once: of f32 and f64, in the sums of a Group
+};
 
-/// "sum" or "mean".
+/// "sum", "mean" or "exact sum".
 LOCKSTEP_API std::string_view name_of(ReduceOp op);
 
 namespace detail {
