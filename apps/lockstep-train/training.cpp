@@ -99,12 +99,16 @@ std::optional<std::int64_t> ledger_interval(const TrainingOptions& options) {
 }
 
 /// CheckpointError if the run of the folder has written checkpoints, where none is left: from step 0, its records would
-/// be replaced.
+/// be replaced. A checkpoint is in the timeline when its writing begins, and complete when the next one begins, or when
+/// the training has come to its end.
 void require_no_lost_checkpoints(const TrainingOptions& options) {
-  if (options.run_folder.empty()) return;
-  std::int64_t newest = 0;
-  for (const OrderedJson& event : read_timeline(RunLayout{options.run_folder}.timeline()))
-    if (event.value("kind", "") == "checkpoint") newest = std::max(newest, event.value("step", std::int64_t{0}));
+  if (options.run_folder.empty() || options.checkpoints_optional) return;
+  std::int64_t newest = 0, begun = 0;
+  for (const OrderedJson& event : read_timeline(RunLayout{options.run_folder}.timeline())) {
+    const std::string kind = event.value("kind", "");
+    if (kind == "checkpoint" || kind == "end" || kind == "stop") newest = begun;
+    if (kind == "checkpoint") begun = event.value("step", std::int64_t{0});
+  }
   if (newest > 0)
     throw CheckpointError{fmt::format(
         "--run-dir {}: its run has written checkpoints up to step {}, and {} holds none: another start from "

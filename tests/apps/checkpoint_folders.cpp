@@ -37,6 +37,17 @@ TEST_CASE("a run whose checkpoints are gone keeps what it has recorded, and one 
   CHECK(read_file(folder.path() / "run/metrics.jsonl") == metrics);
   (void)train_simulated(2, with("new", {"--steps", "2", "--resume", "auto"}));
   CHECK(std::filesystem::exists(folder.path() / "new/checkpoints/step-2"));
+
+  // A kill may have come while the first one was written, which is complete when the next one begins.
+  for (const auto& [run, every] : {std::pair{"killed in the first", "2"}, {"killed in the second", "1"}}) {
+    fail_in(3, 2, with(run, {"--steps", "4", "--checkpoint-every", every}));
+    std::filesystem::remove_all(folder.path() / run / "checkpoints");
+    const Arguments again = with(run, {"--steps", "4", "--checkpoint-every", every, "--resume", "auto"});
+    if (std::string_view{every} == "2")
+      CHECK(train_simulated(2, again).result["steps"] == 4);
+    else
+      CHECK_THROWS_WITH(train_simulated(2, again), Catch::Contains("has written checkpoints up to step 1, and "));
+  }
 }
 
 TEST_CASE("a folder in which another process trains is refused at the start, and read all the same") {

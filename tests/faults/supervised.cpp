@@ -128,6 +128,7 @@ TEST_CASE("a job whose mpirun is killed goes on, and stops after a step when loc
   job.wait_until(is_another);
   job.send(SIGTERM, std::nullopt, "lockstep-run");
   const Outcome outcome = supervised.end();
+  INFO("stderr: " << outcome.err);
   CHECK(outcome.exit_code == 75);
   REQUIRE(decisions(outcome).size() == 3);
   CHECK(decisions(outcome)[0] == "lockstep-run: restart 1 of 100, on 2 ranks: SIGKILL ended mpirun (exit code 137)");

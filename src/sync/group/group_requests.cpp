@@ -39,20 +39,16 @@ void require_rank(const Group& group, int rank, std::string_view role) {
     throw InvalidArgument{fmt::format("{} {}: expected one of 0 to {}", role, rank, group.size() - 1)};
 }
 
-ReduceOp op_of(const Group::SumOptions& options) {
-  return options.op.value_or(ReduceOp::sum);
-}
-
 void require_sum(const TensorView& values, const Group::SumOptions& options) {
-  if (op_of(options) == ReduceOp::exact_sum) {
+  if (options.op == ReduceOp::exact_sum) {
     require_exact(values);
     if (options.wire)
       throw InvalidArgument{fmt::format("an exact sum sent as {}: expected no wire type", name_of(*options.wire))};
     return;
   }
-  if (op_of(options) != ReduceOp::sum)
-    throw InvalidArgument{fmt::format("a request for the {} of {}: expected sum or exact_sum", name_of(op_of(options)),
-                                      describe(values))};
+  if (options.op != ReduceOp::sum)
+    throw InvalidArgument{
+        fmt::format("a request for the {} of {}: expected sum or exact_sum", name_of(options.op), describe(values))};
   require_reducible(ReduceOp::sum, values.dtype());
   if (options.wire && (!is_16_bit_float(*options.wire) || values.dtype() != DType::f32))
     throw InvalidArgument{
@@ -218,7 +214,7 @@ void Group::Request::wait() {
 
 Group::Request Group::submit_all_reduce(const TensorView& values, const SumOptions& options, Here here) {
   require_sum(values, options);
-  const detail::SumRule rule{.op = op_of(options)};
+  const detail::SumRule rule{.op = options.op};
   const auto state = std::make_shared<Request::State>(*this, here);
   const TensorView all = state->copies.of(values, Use::both);
   return state->sum(
@@ -229,7 +225,7 @@ Group::Request Group::submit_all_reduce(const TensorView& values, const SumOptio
 Group::Request Group::submit_reduce(const TensorView& values, int root, const SumOptions& options, Here here) {
   require_rank(*this, root, "submit_reduce with root");
   require_sum(values, options);
-  const detail::SumRule rule{.op = op_of(options)};
+  const detail::SumRule rule{.op = options.op};
   const auto state = std::make_shared<Request::State>(*this, here);
   const TensorView all = state->copies.of(values, use_of(true, rank() == root));
   return state->sum(fmt::format("reduce: {} of {} on rank {}", name_of(rule.op), describe(all), root), options.wire,
@@ -242,7 +238,7 @@ Group::Request Group::submit_reduce_scatter(const TensorView& all, const TensorV
                                             Here here) {
   require_blocks(are_blocks(mine, all, size()), "reduce_scatter", all, mine, size());
   require_sum(all, options);
-  const detail::SumRule rule{.op = op_of(options)};
+  const detail::SumRule rule{.op = options.op};
   std::vector<std::int64_t> bounds;
   for (int rank = 0; rank <= size(); ++rank) bounds.push_back(rank * mine.count());
   const auto state = std::make_shared<Request::State>(*this, here);

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -167,13 +166,7 @@ class LOCKSTEP_API Group {
   };
 
   /// How a submitted sum is made; the same on every rank.
-  struct SumOptions {
-    /// f16 or bf16, for values of f32: they cross the network as this type, in half the bytes. Every rank's values are
-    /// rounded to it, added up as values of this type are, in f32, and rounded again. A rank alone keeps its values.
-    std::optional<DType> wire;
-    /// exact_sum, without a wire type. If empty, sum.
-    std::optional<ReduceOp> op;
-  };
+  using SumOptions = ReductionOptions::OfRequest;
 
   // COLL, but these return at once, whatever other ranks do. Values, and an object that gets new rows, must stay alive
   // and untouched until the request is done. Only host memory travels: values on this rank's GPU are copied to the host

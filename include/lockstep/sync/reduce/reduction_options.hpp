@@ -51,6 +51,14 @@ struct ReductionOptions {
     to_one_rank,    ///< everything to one rank, which combines it, and back
   };
 
+  /// Group::SumOptions.
+  struct OfRequest {
+    /// f16 or bf16, for values of f32, which cross the network in half the bytes: every rank's are rounded to that
+    /// type, added up in f32, and rounded again. A rank alone keeps its values.
+    std::optional<DType> wire = {};
+    ReduceOp op = ReduceOp::sum;  ///< or exact_sum, without a wire type
+  };
+
   /// How tensors become messages. Sums in the fixed order have the same bits with each. The default is into_packs(1).
   using Packing = std::variant<detail::IntoPacks, detail::GroupSmall, detail::Unpacked>;
 
