@@ -99,15 +99,17 @@ std::optional<std::int64_t> ledger_interval(const TrainingOptions& options) {
 }
 
 /// CheckpointError if the run of the folder has written checkpoints, where none is left: from step 0, its records would
-/// be replaced. A checkpoint is in the timeline when its writing begins, and complete when the next one begins, or when
-/// the training has come to its end.
+/// be replaced. A checkpoint is in the timeline when its writing begins. It was complete if, in the same start, the
+/// next one begins or the training comes to its end, or if the next start goes on from it.
 void require_no_lost_checkpoints(const TrainingOptions& options) {
   if (options.run_folder.empty() || options.checkpoints_optional) return;
   std::int64_t newest = 0, begun = 0;
   for (const OrderedJson& event : read_timeline(RunLayout{options.run_folder}.timeline())) {
     const std::string kind = event.value("kind", "");
-    if (kind == "checkpoint" || kind == "end" || kind == "stop") newest = begun;
-    if (kind == "checkpoint") begun = event.value("step", std::int64_t{0});
+    const auto step = event.value("step", std::int64_t{0});
+    if (kind == "checkpoint" || kind == "end" || kind == "stop" || (kind == "start" && step == begun))
+      newest = std::max(newest, begun);
+    if (kind == "checkpoint" || kind == "start") begun = kind == "checkpoint" ? step : 0;
   }
   if (newest > 0)
     throw CheckpointError{fmt::format(

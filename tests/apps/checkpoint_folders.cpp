@@ -39,15 +39,21 @@ TEST_CASE("a run whose checkpoints are gone keeps what it has recorded, and one 
   CHECK(std::filesystem::exists(folder.path() / "new/checkpoints/step-2"));
 
   // A kill may have come while the first one was written, which is complete when the next one begins.
-  for (const auto& [run, every] : {std::pair{"killed in the first", "2"}, {"killed in the second", "1"}}) {
-    fail_in(3, 2, with(run, {"--steps", "4", "--checkpoint-every", every}));
+  const auto kill = [&](const std::string& run, std::int64_t step, const Arguments& more) {
+    fail_in(step, 2, with(run, {"--steps", "4", "--resume", "auto"}) + more);
     std::filesystem::remove_all(folder.path() / run / "checkpoints");
-    const Arguments again = with(run, {"--steps", "4", "--checkpoint-every", every, "--resume", "auto"});
-    if (std::string_view{every} == "2")
-      CHECK(train_simulated(2, again).result["steps"] == 4);
-    else
-      CHECK_THROWS_WITH(train_simulated(2, again), Catch::Contains("has written checkpoints up to step 1, and "));
-  }
+  };
+  for (int time = 0; time < 2; ++time) kill("in the first", 3, {"--checkpoint-every", "2"});
+  const Arguments go_on{"--steps", "4", "--checkpoint-every", "2", "--resume", "auto"};
+  CHECK(train_simulated(2, with("in the first", go_on)).result["steps"] == 4);
+  kill("in the second", 3, {"--checkpoint-every", "1"});
+  CHECK_THROWS_WITH(train_simulated(2, with("in the second", go_on)),
+                    Catch::Contains("has written checkpoints up to step 1, and "));
+  // What a start has gone on from was complete.
+  fail_in(3, 2, with("after a resume", {"--steps", "4", "--checkpoint-every", "2"}));
+  kill("after a resume", 4, {"--checkpoint-every", "9"});
+  CHECK_THROWS_WITH(train_simulated(2, with("after a resume", go_on)),
+                    Catch::Contains("has written checkpoints up to step 2, and "));
 }
 
 TEST_CASE("a folder in which another process trains is refused at the start, and read all the same") {

@@ -1,5 +1,5 @@
-// What the promise of CHANGELOG.md is held by: files that releases since 0.2 have left (releases/make) are read by this
-// version, on other numbers of ranks too. Their trainings go on to the bytes in which they ended then.
+// Holds the promise of CHANGELOG.md: this version reads the files of each release since 0.2 (releases/make), on other
+// numbers of ranks too, and goes on with their trainings to the bytes in which they ended then.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

@@ -194,7 +194,7 @@ TEST_CASE("a program of another project builds against the installed package and
           std::vector<std::string>{fmt::format("{} of 2: total 3, weights -0.4375 -2.125", rank)});
 }
 
-TEST_CASE("a compiler without C++20 is told first of all which ones have it") {
+TEST_CASE("the first error of a compiler without C++20 names those that have it") {
   const Outcome refused = installed().shell(
       fmt::format("echo '#include <lockstep/lockstep.hpp>' | {} -std=c++17 -I{} -fsyntax-only -x c++ -",
                   from_meson("LOCKSTEP_CXX"), installed().folder("LOCKSTEP_INCLUDEDIR").string()));
@@ -339,6 +339,7 @@ TEST_CASE("the commit of an archive is that in its file, and unknown without") {
   CHECK(commit() == "unknown\n");
   const std::string write = "MESON_PROJECT_DIST_ROOT=" + archive.string() + " ";
   CHECK(installed().shell(write + from_meson("LOCKSTEP_COMMIT_PROGRAM") + " --dist").exit_code == 0);
+  CHECK(fs::exists(archive / "COMMIT"));
   CHECK(commit() == installed().shell(from_meson("LOCKSTEP_COMMIT_PROGRAM")).out);
 }
 

@@ -8,8 +8,8 @@
 //      the sum of what it has lost are exact together, and one addition rounds them.
 //   4. Any doubt (something was lost after all, a result is no number, the processor does not round to nearest): the
 //      superaccumulator of ExactSum.
-// Steps 1 to 3 take up to 14 operations for each number, for several elements at a time. Step 4 takes about 0.2 us for
-// an element. It is for numbers whose exponents differ by more than 29 in f32, and that are rare in f64.
+// Steps 1 to 3 take up to 14 operations for each number, for several elements at a time. Step 4 takes
+// far longer. f32 needs it when exponents differ by about 29 - log2(n) or more; f64 rarely does.
 #pragma once
 
 #include <cstdint>

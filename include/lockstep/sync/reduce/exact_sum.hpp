@@ -42,7 +42,7 @@ class LOCKSTEP_API ExactSum {
   static ExactSum of_words(const Words& words);
 
   void add(T number);
-  /// Many numbers are faster together: normal ones at about a third of the rate at which memory is read.
+  /// Many numbers are faster together, most of all normal ones.
   void add(std::span<const T> numbers);
   /// All numbers of another sum.
   void add(const ExactSum& other);

@@ -11,7 +11,7 @@ class Lockstep(MesonPackage, CudaPackage):
     the same weights, byte for byte, on 1, 2, 4 or 8 ranks."""
 
     # It has no public address: what is built is the branch main of the repository that this file
-    # is in, or with `dev_path=CHECKOUT` a checkout as it is.
+    # is in, or with `dev_path=CHECKOUT` a checkout, with its changes.
     git = pathlib.Path(__file__).resolve().parents[6].as_uri()
 
     license("Apache-2.0")
