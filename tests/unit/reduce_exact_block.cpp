@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <random>
 #include <type_traits>
 #include <utility>
@@ -93,26 +92,31 @@ TEMPLATE_TEST_CASE("each element of a block is the exact sum of its pieces", "",
     CHECK(same_bits(in_one_block(all), expected));
     std::swap(all.front(), all.back());
     CHECK(same_bits(in_one_block(all), expected));
-    REQUIRE(std::fesetround(FE_UPWARD) == 0);
-    const auto upward = in_one_block(all);
-    std::fesetround(FE_TONEAREST);
-    CHECK(same_bits(upward, expected));
+    for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+      CAPTURE(mode);
+      REQUIRE(std::fesetround(mode) == 0);
+      const auto otherwise = in_one_block(all);
+      std::fesetround(FE_TONEAREST);
+      CHECK(same_bits(otherwise, expected));
+    }
   }
 }
 
 TEMPLATE_TEST_CASE("reductions add up exactly, short and long, on all ranks and on one", "", float, double) {
-  const bool on_several_nodes = GENERATE(false, true);
+  const auto kind = GENERATE(ReductionOptions::Kind::automatic, ReductionOptions::Kind::hierarchical,
+                             ReductionOptions::Kind::backend_order, ReductionOptions::Kind::to_one_rank);
+  const int ranks_of_node = GENERATE(4, 2, 1);
   for (const int ranks : {2, 3, 4})
     for (const std::size_t count : {std::size_t{7}, std::size_t{40'000}}) {
-      CAPTURE(ranks, count, on_several_nodes);
-      std::vector<int> nodes(static_cast<std::size_t>(ranks), 0);
-      if (on_several_nodes) std::iota(nodes.begin(), nodes.end(), 0);
+      CAPTURE(ranks, count, ranks_of_node, static_cast<int>(kind));
+      std::vector<int> nodes;
+      for (int rank = 0; rank < ranks; ++rank) nodes.push_back(rank / ranks_of_node);
       const auto parts = hostile_parts<TestType>(ranks, count);
       const auto expected = exact_sums_of(parts);
       std::vector<char> is_right(parts.size());
       on_threads(ranks, [&](ThreadCommunicator& communicator) {
         const auto rank = static_cast<std::size_t>(communicator.rank());
-        const auto ops = reductions_of(communicator, {}, nodes);
+        const auto ops = reductions_of(communicator, {.kind = kind}, nodes);
         const Tensor all = tensor_of(parts[rank]), one = tensor_of(parts[rank]);
         ops->all_reduce(ReduceOp::exact_sum, std::vector{all.view()});
         ops->reduce_to_one(ReduceOp::exact_sum, std::vector{one.view()}, ranks - 1);

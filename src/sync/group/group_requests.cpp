@@ -214,21 +214,21 @@ void Group::Request::wait() {
 
 Group::Request Group::submit_all_reduce(const TensorView& values, const SumOptions& options, Here here) {
   require_sum(values, options);
-  const detail::SumRule rule{.op = options.op};
+  const detail::SumRule rule{.is_exact = options.op == ReduceOp::exact_sum};
   const auto state = std::make_shared<Request::State>(*this, here);
   const TensorView all = state->copies.of(values, Use::both);
   return state->sum(
-      fmt::format("all_reduce: {} of {}", name_of(rule.op), describe(all)), options.wire, all, all,
+      fmt::format("all_reduce: {} of {}", name_of(options.op), describe(all)), options.wire, all, all,
       [rule](Plane& plane, const TensorView& from, const TensorView&) { return plane.sums.start(from, rule); });
 }
 
 Group::Request Group::submit_reduce(const TensorView& values, int root, const SumOptions& options, Here here) {
   require_rank(*this, root, "submit_reduce with root");
   require_sum(values, options);
-  const detail::SumRule rule{.op = options.op};
+  const detail::SumRule rule{.is_exact = options.op == ReduceOp::exact_sum};
   const auto state = std::make_shared<Request::State>(*this, here);
   const TensorView all = state->copies.of(values, use_of(true, rank() == root));
-  return state->sum(fmt::format("reduce: {} of {} on rank {}", name_of(rule.op), describe(all), root), options.wire,
+  return state->sum(fmt::format("reduce: {} of {} on rank {}", name_of(options.op), describe(all), root), options.wire,
                     all, all, [rule, root](Plane& plane, const TensorView& from, const TensorView&) {
                       return plane.sums.start_to_one(from, rule, root);
                     });
@@ -238,11 +238,11 @@ Group::Request Group::submit_reduce_scatter(const TensorView& all, const TensorV
                                             Here here) {
   require_blocks(are_blocks(mine, all, size()), "reduce_scatter", all, mine, size());
   require_sum(all, options);
-  const detail::SumRule rule{.op = options.op};
+  const detail::SumRule rule{.is_exact = options.op == ReduceOp::exact_sum};
   std::vector<std::int64_t> bounds;
   for (int rank = 0; rank <= size(); ++rank) bounds.push_back(rank * mine.count());
   const auto state = std::make_shared<Request::State>(*this, here);
-  return state->sum(fmt::format("reduce_scatter: {} of {}", name_of(rule.op), describe(all)), options.wire,
+  return state->sum(fmt::format("reduce_scatter: {} of {}", name_of(options.op), describe(all)), options.wire,
                     state->copies.of(all, Use::sends), state->copies.of(mine, Use::receives),
                     [rule, bounds](Plane& plane, const TensorView& from, const TensorView& to) {
                       return plane.sums.start_scatter(from, bounds, to, rule);

@@ -51,7 +51,7 @@ template <class T>
 void tree_sum_of_block(const T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count,
                        T* sum) {
   if constexpr (std::is_floating_point_v<T>)
-    if (rule.op == ReduceOp::exact_sum) return exact_sum_of_block(pieces, stride, parts, count, sum);
+    if (rule.is_exact) return exact_sum_of_block(pieces, stride, parts, count, sum);
   if constexpr (std::is_same_v<T, sum_t<T>>) {
     tree(pieces, stride, 0, parts, count, sum);
     divide_elements(sum, rule.divisor, count);
@@ -96,7 +96,7 @@ template <class T>
 void tree_sum_in_place(T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count, int first,
                        int last) {
   if constexpr (std::is_same_v<T, sum_t<T>>)
-    if (parts == 2 && rule.op == ReduceOp::sum && last - first == 2)
+    if (parts == 2 && !rule.is_exact && rule.divisor == 1 && last - first == 2)
       return wide_loop([&] { add_both(pieces, pieces + stride, count); });
   std::array<T, block> sum;
   for (std::int64_t begin = 0; begin < count; begin += block) {

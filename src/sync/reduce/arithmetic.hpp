@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include <lockstep/core/tensor/tensor.hpp>
-#include <lockstep/sync/reduce/reduction_options.hpp>
 
 #include "core/base/parts.hpp"
 
@@ -13,7 +12,7 @@ namespace lockstep::detail {
 
 /// How pieces are added up: in the order of fixed_order_sum, and then divided, or exactly (exact_block.hpp).
 struct SumRule {
-  ReduceOp op = ReduceOp::sum;
+  bool is_exact = false;
   int divisor = 1;  ///< 1 for integers and exact sums
 };
 
@@ -41,8 +40,8 @@ void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t eleme
 /// All of these enqueue their work on `stream` and take memory of its device. For f16 and bf16 they compute in f32 and
 /// round once.
 
-/// sum = the pieces, added up by `rule`; only on the host exactly. `sum`
-/// has the shape and type of a piece and overlaps none.
+/// sum = the pieces, added up by `rule`, which is not exact on a GPU. `sum` has the shape and type of a piece and
+/// overlaps none.
 void tree_sum(const Pieces& pieces, const SumRule& rule, const TensorView& sum, Stream& stream);
 
 /// sum += x. Same count and type.

@@ -59,7 +59,7 @@ void ReductionPlane::for_each_class(std::span<const TensorView> tensors, Body&& 
 
 Reductions::Choice ReductionPlane::choice() const {
   const Order order = rest().order;
-  const Path path = path_of(rest(), Request::Kind::all_reduce, bucket_bytes, DType::f32);
+  const Path path = path_of(rest().order, Request::Kind::all_reduce, bucket_bytes, DType::f32);
   const bool is_early = path == Path::under_way || path == Path::two_levels;
   return {
       .name = fmt::format("{}{}", name_of(order), has_function_ && order == Order::one_rank ? " by a function" : ""),
@@ -71,7 +71,7 @@ Reductions::Choice ReductionPlane::choice() const {
 
 Way ReductionPlane::way_of_sum(std::int64_t bytes, DType dtype) const {
   const Class& some = class_of(bytes);
-  const Path path = path_of(some, Request::Kind::all_reduce, bytes, dtype);
+  const Path path = path_of(some.order, Request::Kind::all_reduce, bytes, dtype);
   return {path, some.order, layout_, cost_of(path, layout_, bytes)};
 }
 
@@ -85,8 +85,8 @@ SharedAllocation ReductionPlane::allocate_shared(std::size_t bytes) {
 void ReductionPlane::run(const Request& request) {
   // Ranks may have different numbers of rows, so their bytes choose nothing.
   if (!request.rows.empty() || !request.to_gather.empty())
-    return run(path_of(rest(), Request::Kind::all_gather, 0, DType::u8), request);
-  if (!request.slices.empty()) return run(path_of(rest(), request.kind, 0, DType::f32), request);
+    return run(path_of(rest().order, Request::Kind::all_gather, 0, DType::u8), request);
+  if (!request.slices.empty()) return run(path_of(rest().order, request.kind, 0, DType::f32), request);
   if (!request.is_sum() || classes_.size() == 1) return run_messages(rest(), request);
   for_each_class(request.tensors, [&](const Class& some, std::span<const TensorView> tensors) {
     Request part = request;
@@ -105,9 +105,7 @@ bool ReductionPlane::takes_whole(Path path, std::span<const TensorView> tensors,
 void ReductionPlane::run_messages(const Class& some, const Request& request) {
   if (request.tensors.empty()) return;
   const Order order = order_for(some, request);
-  const auto path_for = [&](std::int64_t bytes, DType dtype) {
-    return detail::path_of({device_, layout_, request.kind, bytes, order, dtype});
-  };
+  const auto path_for = [&](std::int64_t bytes, DType dtype) { return path_of(order, request.kind, bytes, dtype); };
   // With the default packing, short tensors travel as one message for all types, if they have one order.
   if (request.is_sum() && order != Order::backend && is_default(some.packing)) {
     const std::int64_t bytes = padded(request.tensors);
@@ -158,7 +156,7 @@ Work ReductionPlane::start(Request request) {
     request = {.kind = Request::Kind::all_reduce, .tensors = {&memory, 1}};
   if (by_nodes && memory.dtype() == DType::f32) request.wire = compression_;
 
-  const Path path = path_of(some, request.kind, padded(memory.bytes()), request.wire.value_or(memory.dtype()));
+  const Path path = path_of(some.order, request.kind, padded(memory.bytes()), request.wire.value_or(memory.dtype()));
   if (path == Path::under_way) return start_under_way(request);
   if (path == Path::two_levels) return two_levels_->start(request);
   if (path == Path::backend_order && device_ != DeviceKind::cpu)

@@ -52,8 +52,8 @@ class ReductionPlane {
   template <class Body>
   void for_each_class(std::span<const TensorView> tensors, Body&& body) const;
   bool goes_by_nodes() const { return two_levels_ && rest().order == Order::nodes; }
-  Path path_of(const Class& some, Request::Kind kind, std::int64_t bytes, DType wire) const {
-    return detail::path_of({device_, layout_, kind, bytes, some.order, wire});
+  Path path_of(Order order, Request::Kind kind, std::int64_t bytes, DType wire) const {
+    return detail::path_of({device_, layout_, kind, bytes, order, wire});
   }
   /// An exact sum takes the ways of the tree: all parts of an element come to one rank.
   static Order order_for(const Class& some, const Request& request) {

@@ -49,7 +49,7 @@ struct Request {
   int divisor(int ranks) const { return op == ReduceOp::mean ? ranks : 1; }
 
   /// How their pieces are added up.
-  SumRule rule(int ranks) const { return {.op = op, .divisor = divisor(ranks)}; }
+  SumRule rule(int ranks) const { return {.is_exact = op == ReduceOp::exact_sum, .divisor = divisor(ranks)}; }
 };
 
 /// Calls `run` with the request in `wait`. Its tensors and slices are kept, not what they refer to.

@@ -26,6 +26,7 @@ void ReduceCall::reduce(std::vector<Leaf>& leaves, std::string_view structure) c
 
 void ReduceCall::require_value_itself(bool is_mirrored) const {
   require_cross_replica(strategy, {name, here});
+  require_reducible(op, DType::f64);  // a sum or a mean, whatever the value
   const int replicas = strategy.num_replicas_in_sync();
   if (op == ReduceOp::mean || (!is_mirrored && replicas == 1)) return;
   const std::string begin = Call{name, here}.text();

@@ -90,9 +90,9 @@ class LOCKSTEP_API Group {
     all_reduce(view_of(values), here);
   }
 
-  /// The same by `op`. The mean divides the sum by the number of ranks; it is for floating-point types. In an exact sum
-  /// each element is that of all ranks, added up exactly and rounded once, so its bits do not depend on the order of
-  /// the ranks. InvalidArgument, before any communication, for exact sums of other types than f32 and f64, and on GPUs.
+  /// Combines the values by `op`. The mean divides the sum by the number of ranks; it is for floating-point types. An
+  /// exact sum is rounded once for each element, so its bits do not depend on the order of the ranks. InvalidArgument,
+  /// before any communication, for exact sums of other types than f32 and f64, and on GPUs.
   void all_reduce(ReduceOp op, const TensorView& values, Here here = Here::current());
   template <detail::Element T, std::size_t N>
   void all_reduce(ReduceOp op, std::span<T, N> values, Here here = Here::current()) {
