@@ -14,6 +14,7 @@
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/processor_peak.hpp"
 #include "apps/lockstep-bench/timing.hpp"
+#include "core/order/shares.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -177,7 +178,8 @@ std::string bench_arithmetic(Runtime& runtime, const ArithmeticOptions& options,
   double flops = 0;
   std::vector<double> whole(1 + libraries.size());
   for (const StepProduct& product :
-       products_of(options.step.model, options.step.hidden, shards / runtime.size(), samples_of_shard)) {
+       products_of(options.step.model, options.step.hidden, static_cast<int>(Shares{shards, runtime.size()}.largest()),
+                   samples_of_shard)) {
     const auto [times, same] = times_of(product, *kernels, libraries, options, mpi);
     add(row_of(head, product.name, shape_text(product), product.count, product.flops(), times, libraries));
     flops += product.flops();

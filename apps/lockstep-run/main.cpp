@@ -70,7 +70,7 @@ class Run {
                       .skips_wrong_hosts = line.skips_wrong_hosts,
                       .hosts = line.hosts,
                       .this_host = host_name(),
-                      .fits = [this](int ranks) { return fits(ranks); }}},
+                      .relative_time = [this](int ranks) { return relative_time(ranks); }}},
         signals_{passes_on} {
     if (line.placement && command_.fixes_ranks())
       throw ConfigError{"--cluster-spec was given to lockstep-run and to the command: expected it before -- only"};
@@ -131,11 +131,11 @@ class Run {
   }
 
  private:
-  bool fits(int ranks) const {
-    if (line_.placement && ranks % line_.placement->ranks_of_task() != 0) return false;
+  std::optional<double> relative_time(int ranks) const {
+    if (line_.placement && ranks % line_.placement->ranks_of_task() != 0) return std::nullopt;
     // It names a cluster, as --cluster-spec does.
-    if (!line_.placement && ranks != line_.ranks && std::getenv("TF_CONFIG")) return false;
-    return command_.fits(ranks, line_.ranks, checkpoints_.seen());
+    if (!line_.placement && ranks != line_.ranks && std::getenv("TF_CONFIG")) return std::nullopt;
+    return command_.relative_time(ranks, line_.ranks, checkpoints_.seen());
   }
 
   std::chrono::seconds start_timeout() const {

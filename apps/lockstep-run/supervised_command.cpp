@@ -10,6 +10,7 @@
 #include "apps/lockstep-train/options/command_line.hpp"
 #include "apps/lockstep-train/saved/shared_shards.hpp"
 #include "core/order/shard_request.hpp"
+#include "core/order/shares.hpp"
 
 namespace lockstep::run {
 namespace {
@@ -86,11 +87,12 @@ std::optional<int> SupervisedCommand::shards(int first_ranks, const SeenCheckpoi
   }
 }
 
-bool SupervisedCommand::fits(int ranks, int first_ranks, const SeenCheckpoints& seen) const {
-  if (ranks == first_ranks) return true;
-  if (fixes_ranks()) return false;
+std::optional<double> SupervisedCommand::relative_time(int ranks, int first_ranks, const SeenCheckpoints& seen) const {
+  if (ranks != first_ranks && fixes_ranks()) return std::nullopt;
   const auto count = shards(first_ranks, seen);
-  return !count || can_share(*count, ranks);
+  if (!count) return 1. / ranks;
+  if (can_share(*count, ranks)) return static_cast<double>(Shares{*count, ranks}.largest());
+  return ranks == first_ranks ? std::optional{1.} : std::nullopt;  // which it says itself
 }
 
 std::vector<std::string> SupervisedCommand::again(int ranks, int first_ranks, const SeenCheckpoints& seen) const {

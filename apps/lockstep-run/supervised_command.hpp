@@ -53,8 +53,8 @@ class SupervisedCommand {
   /// that begins at a checkpoint of its own choice begins there until it has written one itself.
   std::vector<std::string> again(int ranks, int first_ranks, const SeenCheckpoints& seen) const;
 
-  /// Whether `ranks` can go on with what `first_ranks` began.
-  bool fits(int ranks, int first_ranks, const SeenCheckpoints& seen) const;
+  /// How long `ranks` take for a step of what `first_ranks` began, but for a factor. Nothing if they cannot go on.
+  std::optional<double> relative_time(int ranks, int first_ranks, const SeenCheckpoints& seen) const;
 
  private:
   /// What matters here of a lockstep-train's options, as it reads them.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -135,11 +136,18 @@ Supervision::Supervision(SupervisionOptions options) : options_{std::move(option
                                   counted(slots_of(hosts_), "slot"))};
 }
 
-/// 0 if no number of ranks that is allowed fits.
-int Supervision::most_ranks_on(const std::vector<Host>& hosts) const {
-  int ranks = options_.hosts.empty() ? options_.ranks : std::min(options_.ranks, slots_of(hosts));
-  while (ranks >= options_.min_ranks && !options_.fits(ranks)) --ranks;
-  return ranks >= options_.min_ranks ? ranks : 0;
+/// As many as were asked for, or else the smallest of the fastest; 0 if no number that is allowed can go on.
+int Supervision::best_ranks_on(const std::vector<Host>& hosts) const {
+  const int most = options_.hosts.empty() ? options_.ranks : std::min(options_.ranks, slots_of(hosts));
+  if (most == options_.ranks && options_.relative_time(most)) return most;
+  int best = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (int ranks = options_.min_ranks; ranks <= most; ++ranks)
+    if (const std::optional<double> time = options_.relative_time(ranks); time && *time < least) {
+      best = ranks;
+      least = *time;
+    }
+  return best;
 }
 
 void Supervision::leave_out(const std::string& name, const std::string& why, std::vector<std::string>& lines) {
@@ -152,7 +160,7 @@ void Supervision::leave_out(const std::string& name, const std::string& why, std
   std::vector<Host> left = hosts_;
   left.erase(left.begin() + static_cast<std::ptrdiff_t>(*found));
   // It may come back, and without it there is no job.
-  if (most_ranks_on(left) == 0) {
+  if (best_ranks_on(left) == 0) {
     lines.push_back(fmt::format("keeps host {}, although {}: too few slots would be left", hosts_[*found].name, why));
     return;
   }
@@ -262,7 +270,7 @@ Decision Supervision::after(const JobEnd& end) {
                                 end.exit_code, end.report.host));
     return {.lines = std::move(lines), .start = {}, .exit_code = end.exit_code};
   }
-  const Start start{most_ranks_on(hosts_), hosts_, delay_after(in_a_row_)};
+  const Start start{best_ranks_on(hosts_), hosts_, delay_after(in_a_row_)};
   ++restarts_;
   lines.push_back(fmt::format("restart {} of {}, on {}{}: {}", restarts_, options_.max_restarts,
                               counted(start.ranks, "rank"),

@@ -25,8 +25,8 @@ struct SupervisionOptions {
   bool skips_wrong_hosts = false;
   std::vector<Host> hosts;  ///< empty: mpirun chooses
   std::string this_host;    ///< what this machine calls itself
-  /// Whether so many ranks can go on with what `ranks` began.
-  std::function<bool(int ranks)> fits = [](int) { return true; };
+  /// How long so many ranks take for a step of what `ranks` began, but for a factor. Nothing if they cannot go on.
+  std::function<std::optional<double>(int ranks)> relative_time = [](int count) { return 1. / count; };
 };
 
 /// What a restart can do about the end of a job.
@@ -87,7 +87,7 @@ class Supervision {
   std::optional<Decision> over_without_restart(const JobEnd& end, const Judgement& judgement);
   void leave_out_hosts(const JobEnd& end, std::vector<std::string>& lines);
   void leave_out(const std::string& name, const std::string& why, std::vector<std::string>& lines);
-  int most_ranks_on(const std::vector<Host>& hosts) const;
+  int best_ranks_on(const std::vector<Host>& hosts) const;
 
   SupervisionOptions options_;
   std::vector<Host> hosts_;  ///< those that are left

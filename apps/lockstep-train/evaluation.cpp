@@ -6,6 +6,7 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/core/base/log.hpp>
+#include <lockstep/core/order/range.hpp>
 #include <lockstep/sync/checkpoint/weights.hpp>
 
 #include "apps/lockstep-train/data/index_file.hpp"
@@ -39,7 +40,8 @@ EvaluationResult Trainer::evaluate() && {
     if (is_chief()) require_exportable(options_);
   });
 
-  const std::unique_ptr<ShardThreads> threads = ShardThreads::make(strategy_, *model_, threads_, shards_ / ranks());
+  const std::unique_ptr<ShardThreads> threads =
+      ShardThreads::make(strategy_, *model_, threads_, Range::of_rank(shards_, ranks(), strategy_.rank()).size());
   EvaluationPass pass{strategy_, *model_, task_->samples().test, options_.evaluation_samples, shards_, threads.get()};
   if (is_chief())
     log::info(fmt::format("evaluating {} from {}: {} {}, {} shards, {} samples", model_->name(), restored.from.string(),

@@ -23,6 +23,7 @@
 #include "apps/lockstep-train/trainer.hpp"
 #include "core/control/meeting_point.hpp"
 #include "core/order/shard_sizes.hpp"
+#include "core/order/shares.hpp"
 #include "models/fit/frozen_variables.hpp"
 #include "models/fit/injected_fault.hpp"
 #include "models/input/batch_schedule.hpp"
@@ -79,6 +80,13 @@ class ChiefReports final : public Observer {
 std::int64_t steps_of(const TrainingOptions& options, const BatchSchedule& schedule) {
   if (options.steps && options.epochs) throw ConfigError{"--epochs and --steps: expected at most one of the two"};
   return options.steps ? *options.steps : schedule.total_steps(*options.epochs);
+}
+
+/// Empty if all ranks have as many; otherwise " (2 to 4 on a rank)": the others wait for those that have most.
+std::string shares_text(const Shares& shares) {
+  std::int64_t least = shares.largest();
+  for (int rank = 0; rank < shares.ranks(); ++rank) least = std::min(least, shares.of(rank).size());
+  return least == shares.largest() ? "" : fmt::format(" ({} to {} on a rank)", least, shares.largest());
 }
 
 /// The number of micro-batches asked for. ConfigError if a shard has fewer samples.
@@ -273,8 +281,9 @@ TrainingResult Trainer::train() && {
                   CheckpointObserver::Options{options_.checkpoints, fit_.steps, options_.keep_best_checkpoint});
 
   if (is_chief())
-    log::info(fmt::format("training {}: {} {}, {} shards, {} steps of {} samples", model_->name(), ranks(),
-                          ranks() == 1 ? "rank" : "ranks", fit_.shards, fit_.steps, fit_.global_batch));
+    log::info(fmt::format("training {}: {} {}, {} shards{}, {} steps of {} samples", model_->name(), ranks(),
+                          ranks() == 1 ? "rank" : "ranks", fit_.shards, shares_text({fit_.shards, ranks()}), fit_.steps,
+                          fit_.global_batch));
   TrainingResult result{
       .ranks = ranks(), .shards = fit_.shards, .device = device_, .model = std::string{model_->name()}};
   result.fit = fit_with_fault(strategy_, *model_, *optimizer_, task_->samples(), fit_,

@@ -43,7 +43,9 @@ class ShardGradients {
 
 // The forward passes come before the agreement, each of their sums with one of its own, as that of a single batch. So
 // the ranks know the sums of the backward passes when they agree on these.
-ReplicatedModule::MeanLoss Step::of_joint_shards(int shards, Range own, const Compute& compute) {
+ReplicatedModule::MeanLoss Step::of_joint_shards(const Compute& compute) {
+  const int shards = shares_->shards();
+  const Range own = shares_->of(static_cast<int>(rank_));
   const auto count = static_cast<std::size_t>(own.size());
   const std::vector<TensorView> ranges = gradient_ranges();
   std::vector<Loss> losses(count);
@@ -64,7 +66,10 @@ ReplicatedModule::MeanLoss Step::of_joint_shards(int shards, Range own, const Co
   JointShards joint{own, modules_, all_, stream_, {.forward = forward, .backward = backward}};
   joint.run_forward([&](std::string_view what, const at::Tensor& sum) {
     const TensorView view = view_of(sum, stream_.kind());
-    const auto add = [&](Reductions& reductions) { reductions.all_reduce(ReduceOp::sum, {&view, 1}); };
+    const auto add = [&](Reductions& reductions) {
+      const Reductions::OfShards of_shards{reductions, shards};
+      reductions.all_reduce(ReduceOp::sum, {&view, 1});
+    };
     device().on_stream([&] { inside(context_).declared_merge(fmt::format("{}, {}", start, what), add, here_); });
   });
   for (const auto& pass : passes) {

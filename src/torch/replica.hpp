@@ -237,7 +237,6 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
 
   std::vector<std::shared_ptr<const AccumulatedPass>> accumulated;
   std::vector<EarlierGradient> earlier;                            ///< to be added
-  bool has_warned_of_bits = false;                                 ///< that depend on the number of ranks
   std::unique_ptr<const lockstep::detail::UpdateKernels> kernels;  ///< made when they are needed
 
   const std::optional<std::int64_t> audit_every;

@@ -11,7 +11,6 @@
 #include <lockstep/core/base/log.hpp>
 
 #include "core/base/element_type.hpp"
-#include "core/order/other_bits.hpp"
 #include "sync/strategy/inside.hpp"
 #include "torch/joint_shards.hpp"
 #include "torch/sync_sums.hpp"
@@ -141,7 +140,7 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
 }
 
 ReplicatedModule::MeanLoss Step::of_shards(int shards, const Compute& compute) {
-  const Range own = Range::of_rank(shards, context_.num_replicas_in_sync(), static_cast<int>(rank_));
+  shares_.emplace(shards, context_.num_replicas_in_sync());
   if (std::ranges::any_of(modules_, [](const auto* module) { return !module->accumulated.empty(); }))
     throw InvalidArgument{"shards after a pass that was accumulated: expected backward, or zero_grad before"};
   for (const Parameter* const each : parameters_)
@@ -150,18 +149,17 @@ ReplicatedModule::MeanLoss Step::of_shards(int shards, const Compute& compute) {
       throw InvalidArgument{
           fmt::format("parameter {} is {}, and partial sums over shards would be rounded; expected f32 or f64",
                       variable.label(), name_of(variable.dtype()))};
-  warn_of_other_bits(shards);
   if (JointShards::is_for(modules_)) {
     if (const auto* const module = audited_module())
       throw InvalidArgument{fmt::format(
           "audits of {}, whose SyncBatchNorm computes all shards together: expected no audit_every", module->label)};
-    return of_joint_shards(shards, own, compute);
+    return of_joint_shards(compute);
   }
-  begin_audit(own);
+  begin_audit();
   const std::string text = fmt::format("backward in {} shards{}", shards, describe_changed_buffers());
   const auto step = [&](DeclaredSums& sums) {
     begin_with_buffers();
-    restoring_buffers([&] { compute_shards(own, compute, sums); });
+    restoring_buffers([&] { compute_shards(compute, sums); });
   };
   const auto audit = [&] {
     if (auto* const module = audited_module()) ++module->steps_in_shards;  // here, since all ranks come here or none
@@ -170,16 +168,9 @@ ReplicatedModule::MeanLoss Step::of_shards(int shards, const Compute& compute) {
   return run(audited_ ? "audited " + text : text, {}, step, audit);
 }
 
-/// Once for each module, from one rank.
-void Step::warn_of_other_bits(int shards) const {
-  const std::string warning = lockstep::warning_of_other_bits(shards, context_.num_replicas_in_sync());
-  if (warning.empty() || rank_ != 0 || modules_.front()->has_warned_of_bits) return;
-  log::warning(warning);
-  for (ReplicatedModule::Impl* const module : modules_) module->has_warned_of_bits = true;
-}
-
 /// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
-void Step::compute_shards(Range own, const Compute& compute, DeclaredSums& sums) {
+void Step::compute_shards(const Compute& compute, DeclaredSums& sums) {
+  const Range own = shares_->of(static_cast<int>(rank_));
   const std::vector<TensorView> ranges = gradient_ranges();
   std::vector<FixedOrderAccumulator> gradients;
   for (const TensorView& range : ranges) gradients.emplace_back(range, stream_);
@@ -267,7 +258,7 @@ void Step::note_shard(const Loss& loss, const std::vector<char>& changed, FixedO
 
 /// When the gradients of all shards are in their ranges.
 void Step::finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums) {
-  table_gradients_.end_shards();
+  table_gradients_.end_shards(*shares_);
   for (const Trained& each : trained_) (void)sums.ready(each.piece);
   Reals sum(static_cast<std::size_t>(2 + reals_));
   reals.finish(numbers(sum));
@@ -298,7 +289,8 @@ ReplicatedModule::MeanLoss Step::run(std::string_view what, const SumList& on_th
       text += fmt::format(", with {} buffers of {}", module->buffers.size(), module->label);
   if (!on_the_way.counts.empty()) text += fmt::format(", with {}", describe(on_the_way));
   const std::vector<GradientBucket> messages = buckets(inside(context_.strategy()).reductions());
-  SynchronousStep step{.agree = std::move(text), .sums = on_the_way, .buckets = messages};
+  SynchronousStep step{
+      .agree = std::move(text), .shards = shares_ ? shares_->shards() : 0, .sums = on_the_way, .buckets = messages};
   step.compute = [&](DeclaredSums& sums) {
     device().stream_follows();
     try {

@@ -14,6 +14,7 @@
 #include <lockstep/core/order/range.hpp>
 #include <lockstep/sync/reduce/fixed_order.hpp>
 
+#include "core/order/shares.hpp"
 #include "sync/reduce/declared_sums.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/step/synchronous_step.hpp"
@@ -80,9 +81,8 @@ class Step {
                                  const std::function<void()>& audit = {});
   bool decide();
   void compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sums);
-  void compute_shards(Range own, const Compute& compute, DeclaredSums& sums);
-  void warn_of_other_bits(int shards) const;
-  ReplicatedModule::MeanLoss of_joint_shards(int shards, Range own, const Compute& compute);
+  void compute_shards(const Compute& compute, DeclaredSums& sums);
+  ReplicatedModule::MeanLoss of_joint_shards(const Compute& compute);
   std::vector<TensorView> gradient_ranges() const;
   void run_shard(BackwardPass& pass, std::size_t shard, const Places& places);
   Loss compute_shard(std::int64_t number, const Compute& compute, std::size_t shard, const Places& places);
@@ -101,7 +101,7 @@ class Step {
 
   // step_audit.cpp
   ReplicatedModule::Impl* audited_module() const;
-  void begin_audit(Range own);
+  void begin_audit();
   std::vector<std::string> audited_values() const;
   AuditRound::Digests digests_of(std::size_t shard, const Places& places, const Loss& loss,
                                  const std::vector<char>& changed) const;
@@ -145,6 +145,7 @@ class Step {
   std::int64_t written_ = 0;           ///< 0 unless the ranks have changed gradients of earlier steps differently
   std::tuple<std::vector<std::int64_t>, Reals> totals_;  ///< all of these
 
+  std::optional<Shares> shares_;       ///< of a step in shards
   std::optional<AuditRound> audited_;  ///< of a step that is audited
 
   std::string refusal_;             ///< by all ranks, of what was done to gradients between passes

@@ -28,16 +28,15 @@ ReplicatedModule::Impl* Step::audited_module() const {
 }
 
 /// Messages name the step of the program, if it counts in runs; the schedule counts steps in shards.
-void Step::begin_audit(Range own) {
+void Step::begin_audit() {
   ReplicatedModule::Impl* const module = audited_module();
   if (!module) return;
-  const auto ranks = static_cast<int>(counted_.samples.size());
-  const AuditSchedule schedule{*module->audit_every, module->audit_seed, ranks, own.size()};
+  const AuditSchedule schedule{*module->audit_every, module->audit_seed, shares_->ranks(), shares_->largest()};
   const std::optional<AuditSchedule::Turn> turn = schedule.in(module->steps_in_shards);
   if (!turn) return;
   ReplicaGroup& group = inside(context_.strategy()).group();
   const auto step = static_cast<std::int64_t>(group.meeting().position().step) - 1;
-  audited_.emplace(group, step, own.size(), *turn);
+  audited_.emplace(group, step, *shares_, *turn);
 }
 
 /// What the digests are of, in their order. The number of samples is all that is known of these.

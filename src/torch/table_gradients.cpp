@@ -69,8 +69,8 @@ std::vector<std::uint64_t> TableGradients::digests_of_shard(std::size_t shard) c
   return digests;
 }
 
-void TableGradients::end_shards() {
-  is_tree_ = true;
+void TableGradients::end_shards(const Shares& shares) {
+  shares_ = shares;
   for (std::size_t i = 0; i < tables_.size(); ++i) rows_[i] = shards_[i].finish();
 }
 
@@ -97,8 +97,9 @@ void TableGradients::sum_rows(const RankSums& sums) {
   std::vector<std::vector<IndexedSlices>> all = exchange_.exchange(sums);
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     if (is_dense(i)) continue;
-    if (is_tree_) {
-      for (IndexedSlices& each : all[i]) shards_[i].push(std::move(each));
+    if (shares_) {
+      for (int rank = 0; rank < shares_->ranks(); ++rank)
+        shards_[i].push(std::move(all[i][static_cast<std::size_t>(rank)]), shares_->of(rank).size());
       rows_[i] = shards_[i].finish();
     } else {
       rows_[i] = lockstep::sum_rows(all[i]);

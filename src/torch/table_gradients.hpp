@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "core/order/shares.hpp"
 #include "sync/step/rows.hpp"
 #include "sync/step/synchronous_step.hpp"
 #include "torch/replica.hpp"
@@ -41,7 +43,7 @@ class TableGradients {
   /// LOCAL, in the order of shards. All ranks' rows are added up in one tree. Another shard may take the place of one
   /// that has ended.
   void end_shard(std::size_t shard);
-  void end_shards();
+  void end_shards(const Shares& shares);
 
   /// LOCAL, when this rank's rows are complete.
   void pack();
@@ -70,8 +72,8 @@ class TableGradients {
 
   std::vector<std::vector<std::vector<at::Tensor>>> parts_;  ///< of gradients, by shard and table
   std::vector<RowTree> shards_;                              ///< by table
-  bool is_tree_ = false;
-  std::vector<IndexedSlices> rows_;  ///< by table: of this rank, then the sum
+  std::optional<Shares> shares_;                             ///< of rows that were added up in a tree
+  std::vector<IndexedSlices> rows_;                          ///< by table: of this rank, then the sum
   std::vector<std::int64_t> dense_;
   RowExchange exchange_;
 };

@@ -14,8 +14,8 @@ TEST_CASE("an option that is wrong is refused in one line, whatever its value ho
   // By the run, which knows the data and the ranks.
   check_refused(run_refused(2, short_run() + Arguments{"--warmup-steps", "3"}),
                 {"--warmup-steps 3: the run has 3 steps; expected fewer to warm up in"});
-  check_refused(run_refused(3, short_run() + Arguments{"--shards", "8"}),
-                {"--shards is 8, which does not fit a job of 3 ranks", "expected 3, or 'ranks'"});
+  check_refused(run_refused(3, short_run() + Arguments{"--shards", "2"}),
+                {"--shards is 2, and the job has 3 ranks", "expected 3 or more, or 'ranks'"});
 }
 
 TEST_CASE("a metrics file that cannot be written is refused before anything is trained") {

@@ -254,8 +254,7 @@ TEST_CASE("a command line that is wrong is refused in one line, wherever that is
   check_refused(refuse(2, {}),
                 {"no command was given: expected all-reduce or merge-call or requests or network or step or "
                  "arithmetic or predict or input or watchdog"});
-  check_refused(refuse(2, {"step", "--shards", "6"}),
-                {"--shards is 6, which does not fit a job of 2 ranks", "expected"});
+  check_refused(refuse(2, {"step", "--shards", "1"}), {"--shards is 1, and the job has 2 ranks", "expected"});
 }
 
 TEST_CASE("a JSON file that cannot be written is refused before anything is measured") {

@@ -82,7 +82,7 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       {{"step", "--global-batch", "16385"}, {"--global-batch 16385: expected a whole number from 1 to 16384"}},
       {{"step", "--steps", "0"}, {"--steps 0: " + iterations}},
       {{"step", "--iterations", "0"}, {"--iterations 0: " + iterations}},
-      {{"step", "--shards", "0"}, {"--shards is '0'; expected a power of two up to 1024, or 'ranks'"}},
+      {{"step", "--shards", "0"}, {"--shards is '0'; expected a number up to 1024, or 'ranks'"}},
       {{"step", "--compare", "spans"},
        {"--compare spans: expected shards or kernels or trace or parts or audit or ledger or overlap"}},
       {{"step", "--compare", "trace", "--checkpoint-dir", "here"},

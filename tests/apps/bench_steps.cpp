@@ -66,7 +66,7 @@ TEST_CASE("step trains each model, with a global batch of its own", "[long]") {
 
 TEST_CASE("step compares nothing where the shards are one a rank already") {
   const Arguments quick{"step", "--global-batch", "6", "--steps", "1", "--iterations", "1", "--warm-up", "0"};
-  check_steps(bench(3, quick), 3, "mlp", 6, {3});
+  check_steps(bench(3, quick + Arguments{"--shards", "3"}), 3, "mlp", 6, {3});
   check_steps(bench(2, quick + Arguments{"--shards", "ranks"}), 2, "mlp", 6, {2});
 }
 

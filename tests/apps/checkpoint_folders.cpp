@@ -85,8 +85,8 @@ TEST_CASE("a training that its ranks cannot share is told with the numbers that 
   const std::filesystem::path checkpoints = folder.path() / "checkpoints";
   const Arguments run{"--data", images.path(), "--quiet", "--hidden", "5", "--steps", "2"};
   const Arguments newest{"--checkpoint-dir", checkpoints, "--resume", "auto"};
-  (void)train_simulated(2, run + newest + Arguments{"--shards", "4"});
-  const std::string told = ": is of a training with 4 shards, which 3 ranks cannot share; expected 1, 2, 4 ranks";
+  (void)train_simulated(2, run + newest + Arguments{"--shards", "2"});
+  const std::string told = ": is of a training with 2 shards, which 3 ranks cannot share; expected 1 or 2 ranks";
   CHECK_THROWS_WITH(train_simulated(3, run + newest), "checkpoint " + (checkpoints / "step-2").string() + told);
   const std::string latest = checkpoints / "latest";
   CHECK_THROWS_WITH(train_simulated(3, run + Arguments{"--resume", latest}),

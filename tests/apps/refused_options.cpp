@@ -144,8 +144,8 @@ TEST_CASE("a choice that does not exist is refused with those that do") {
           {{"--allow-shared-gpu", "--allow-shared-gpu"}, {"--allow-shared-gpu was given more than once"}},
           {{"--tensorboard"}, {"--tensorboard: expected --run-dir too"}},
           {{"--log-level", "loud"}, {"--log-level", "'loud'", "expected trace, debug, info, warning, error or off"}},
-          {{"--shards", "0"}, {"--shards", "'0'", "expected a power of two up to 1024, or 'ranks'"}},
-          {{"--shards", "eight"}, {"--shards", "'eight'", "expected a power of two up to 1024, or 'ranks'"}},
+          {{"--shards", "0"}, {"--shards", "'0'", "expected a number up to 1024, or 'ranks'"}},
+          {{"--shards", "eight"}, {"--shards", "'eight'", "expected a number up to 1024, or 'ranks'"}},
       },
       short_run());
 }
@@ -238,12 +238,11 @@ TEST_CASE("shards that do not fit the ranks are refused with the numbers that do
   const auto on = [](int ranks) {
     return [ranks](const Arguments& shards) { train_refused(ranks, short_run() + shards); };
   };
-  check_all_refused({{{"--shards", "8"},
-                      {"--shards is 8, which does not fit a job of 3 ranks",
-                       "expected 3, or 'ranks', or a job of 1, 2, 4, 8 ranks (mpirun -n)"}}},
-                    on(3));
-  check_all_refused({{{"--shards", "1"}, {"--shards is 1, which does not fit a job of 2 ranks", "expected 2, 4, 8"}}},
-                    on(2));
+  check_all_refused(
+      {{{"--shards", "2"},
+        {"--shards is 2, and the job has 3 ranks", "expected 3 or more, or 'ranks', or a job of up to 2 (mpirun -n)"}}},
+      on(3));
+  check_all_refused({{{"--shards", "1025"}, {"--shards is 1025; expected 1024 or fewer"}}}, on(2));
 }
 
 TEST_CASE("a command line that cannot be read is refused with what is wrong with it") {

@@ -47,7 +47,7 @@ TEST_CASE("the result is one line of JSON with every key in order, and nothing e
   const Json& result = trained.result;
   CHECK(keys_of(result) == result_keys);
   CHECK(result["ranks"] == 3);
-  CHECK(result["shards"] == 3);
+  CHECK(result["shards"] == 8);
   CHECK(result["device"] == "cpu");
   CHECK(result["model"] == "mlp");
   CHECK(result["steps"] == 3);

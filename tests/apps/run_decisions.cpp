@@ -219,20 +219,21 @@ TEST_CASE("a job that is done, stopped or cannot go better is over, with its own
   over({.exit_code = 2, .was_told_to_stop = true}, 2, 1);
 }
 
-TEST_CASE("a host that failed is left out, and the job goes on with the most ranks that fit") {
+TEST_CASE("a host that failed is left out, and the job goes on with the fewest of the fastest ranks") {
   const SupervisedCommand command = training();
   const auto supervision = [&](int ranks, int min_ranks) {
-    return Supervision{
-        {.ranks = ranks, .min_ranks = min_ranks, .hosts = three, .this_host = "a.cluster", .fits = [&](int count) {
-           return command.fits(count, 8, {});
-         }}};
+    return Supervision{{.ranks = ranks,
+                        .min_ranks = min_ranks,
+                        .hosts = three,
+                        .this_host = "a.cluster",
+                        .relative_time = [&](int count) { return command.relative_time(count, 8, {}); }}};
   };
   Supervision eight = supervision(8, 2);
   CHECK(eight.first().hosts == three);
   Decision next = eight.after(killed(true, report_of("lockstep: replica 2 (worker:2, host b.cluster) cannot be "
                                                      "reached: no sign of life\n")));
   REQUIRE(next.start);
-  CHECK(next.start->ranks == 4);  // of 8 shards; 6 slots are left
+  CHECK(next.start->ranks == 4);  // of 8 shards; 6 slots are left, and 5 or 6 ranks are no faster
   CHECK(next.start->hosts == std::vector<Host>{{"a", 2}, {"c", 4}});
   CHECK(next.lines.front() == "leaves out host b: it cannot be reached");
   next = eight.after(killed(true, with(Cause::stopped, "c")));
@@ -259,8 +260,10 @@ TEST_CASE("a host that failed is left out, and the job goes on with the most ran
   CHECK(next.lines.front() == "cannot leave out host d, which is not in the list of hosts: a rank there stopped");
   CHECK(next.start->hosts.size() == 2);
 
-  Supervision six = supervision(8, 5);
-  CHECK(six.after(killed(true, with(Cause::stopped, "b"))).start->hosts == three);  // 4 ranks would be too few
+  Supervision seven = supervision(8, 7);
+  CHECK(seven.after(killed(true, with(Cause::stopped, "b"))).start->hosts == three);  // 6 slots would be too few
+  Supervision five = supervision(8, 5);
+  CHECK(five.after(killed(true, with(Cause::stopped, "b"))).start->ranks == 5);  // no slower than 6
 
   CHECK_THROWS_WITH(supervision(9, 1), "-n 9: the hosts have 8 slots; expected at least as many");
   CHECK_THROWS_WITH(supervision(4, 5), "--min-ranks 5: expected at most the 4 of -n");
@@ -344,10 +347,7 @@ TEST_CASE("a host that computes wrong ends the job, or is left out the second ti
 
 TEST_CASE("a host that cannot be reached at the first start ends it, unless fewer ranks will do") {
   const auto supervision = [](bool may_start_without) {
-    return Supervision{
-        {.ranks = 8, .may_start_without = may_start_without, .hosts = three, .this_host = "a", .fits = [](int) {
-           return true;
-         }}};
+    return Supervision{{.ranks = 8, .may_start_without = may_start_without, .hosts = three, .this_host = "a"}};
   };
   const auto end = [](bool has_begun, Words silent, Words unreachable) {
     JobEnd end{.exit_code = 255, .report = {.unreachable = std::move(unreachable)}, .has_begun = has_begun};
@@ -377,7 +377,7 @@ TEST_CASE("a host that cannot be reached at the first start ends it, unless fewe
 }
 
 TEST_CASE("hosts are asked where a job did not begin, or where mpirun lost a daemon, and one that answers stays") {
-  Supervision supervision{{.ranks = 8, .hosts = three, .this_host = "a", .fits = [](int) { return true; }}};
+  Supervision supervision{{.ranks = 8, .hosts = three, .this_host = "a"}};
   JobEnd end{.exit_code = 255, .has_begun = false};
   CHECK(supervision.in_doubt(end) == Words{"b", "c"});
   end.exit_code = 1;
@@ -457,17 +457,18 @@ TEST_CASE("a training is started again from its newest checkpoint, with the same
   // What was in the folder before may be another training's.
   CHECK(ends(training({"--resume", "run0/step-7"}), 2, 4, {.shards = 4}) == Words{"--shards", "8"});
   CHECK(ends(training({"--resume", "run0/step-7"}), 2, 4, {.written = true, .shards = 4}) == Words{"--shards", "4"});
-  const auto fitting = [](const SupervisedCommand& command, int first) {
-    std::vector<int> counts;
-    for (int ranks = first; ranks > 0; --ranks)
-      if (command.fits(ranks, first, {})) counts.push_back(ranks);
-    return counts;
+  // By the share of the rank that has most; 0 for numbers of ranks that cannot go on.
+  const auto times = [](const SupervisedCommand& command, int first) {
+    std::vector<double> times;
+    for (int ranks = first; ranks > 0; --ranks) times.push_back(command.relative_time(ranks, first, {}).value_or(0));
+    return times;
   };
-  CHECK(fitting(training(), 8) == std::vector{8, 4, 2, 1});
-  CHECK(fitting(training({"--shards", "4"}), 4) == std::vector{4, 2, 1});
-  CHECK(fitting(training(), 6) == std::vector{6});
-  CHECK(fitting(training({"--cluster-spec", "two.json"}), 4) == std::vector{4});
-  CHECK(fitting(SupervisedCommand{{"python3", "train.py"}}, 3) == std::vector{3, 2, 1});
+  using Times = std::vector<double>;
+  CHECK(times(training(), 8) == Times{1, 2, 2, 2, 2, 4, 4, 8});
+  CHECK(times(training({"--shards", "4"}), 4) == Times{1, 2, 2, 4});
+  CHECK(times(training({"--shards", "2"}), 3) == Times{1. / 3, 1. / 2, 1});  // it says itself that this cannot be
+  CHECK(times(training({"--cluster-spec", "two.json"}), 4) == Times{2, 0, 0, 0});
+  CHECK(times(SupervisedCommand{{"python3", "train.py"}}, 3) == Times{1. / 3, 1. / 2, 1});
 
   const Words other{"python3", "train.py", "--resume", "x"};
   CHECK(SupervisedCommand{other}.again(1, 2, {.written = true}) == other);
@@ -490,7 +491,7 @@ TEST_CASE(
         "run2");
   CHECK(training({"--resume=", "run0/step-7"}).again(4, 4, {.written = true}) == training().again(4, 4, {}));
   test::check_all_refused(
-      {{{"--shards", "0"}, {"--shards is '0'; expected a power of two"}},
+      {{{"--shards", "0"}, {"--shards is '0'; expected a number"}},
        {{"--sede", "1"}, {"there is no option --sede; did you mean --seed?"}},
        {{"--resume", "auto", "--resume", "none"}, {"--resume was given more than once: expected it once;"}}},
       training);

@@ -43,7 +43,8 @@ constexpr detail::GpuBackend backend{
       say("NCCL is started");
     },
     .allow_shared_gpu = [] { say("sharing is allowed"); },
-    .tree_sum = [](const detail::Pieces&, int, const TensorView&, Stream&) { say("pieces are summed"); },
+    .tree_sum = [](const detail::Pieces&, const detail::SumRule&, const TensorView&,
+                   Stream&) { say("pieces are summed"); },
     .add = [](const TensorView&, const TensorView&, Stream&) { say("a sum is added to"); },
     .divide = [](const TensorView&, int, Stream&) { say("a tensor is divided"); },
     .kernels = &kernels,

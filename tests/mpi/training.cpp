@@ -85,11 +85,9 @@ std::string run(Strategy& strategy, const Experiment& experiment, int shards, in
   return story.text + to_hex(weights_digest(model->variables()));
 }
 
-/// On every rank a number of them that is a power of two: subtrees of the one tree over all.
+/// Some ranks have more of them than others, unless there are 1, 2, 4 or 8.
 int shards() {
-  int count = ranks();
-  while (count < 8) count *= 2;
-  return count;
+  return ranks() > 8 ? 16 : 8;
 }
 
 void check_same_bits(const Experiment& experiment) {

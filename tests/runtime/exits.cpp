@@ -244,7 +244,7 @@ int by_run_program(int argc, char** argv, const std::string& mode, int culprit) 
         const bool mine = runtime.rank() == culprit;
         step(runtime);
         if (mode == "program-exit" && mine) runtime.strategy().run([](ReplicaContext&) { std::exit(3); });
-        if (mode == "program-alike") (void)Range::of_rank(5, runtime.size(), runtime.rank());
+        if (mode == "program-alike") (void)Range::of_rank(2, runtime.size(), runtime.rank());
         if (mode == "program-unsealed")
           (void)runtime.strategy().create_variable({.name = "w"}, [] { return Tensor::scalar(1.0); }).local();
         if (mode == "program-interrupted") be_interrupted(runtime, culprit);

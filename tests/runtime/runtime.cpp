@@ -302,8 +302,8 @@ TEST_CASE("a failure of a rank that lacks memory or descriptors from there on st
 TEST_CASE("a mistake that all ranks make alike is an error of the program, in a step or outside") {
   const Outcome shards = exits(3, "program-alike", 0);
   CHECK(shards.exit_code == 1);
-  CHECK_THAT(reason(shards), Catch::StartsWith("lockstep: error: 5 shards do not divide among 3 ranks; this was after "
-                                               "step 1, computing (exits.cpp:"));
+  CHECK_THAT(reason(shards), Catch::StartsWith("lockstep: error: 2 shards for 3 ranks; expected one for each or more; "
+                                               "this was after step 1, computing (exits.cpp:"));
   const Outcome unsealed = exits(2, "program-unsealed", 0);
   CHECK(unsealed.exit_code == 1);
   CHECK_THAT(reason(unsealed), Catch::StartsWith("lockstep: error: exits.cpp:") &&

@@ -362,11 +362,11 @@ void enqueue_convert(const TensorView& from, const TensorView& to, Stream& strea
   simulated(stream).push([from = for_host(from), to = for_host(to)] { detail::convert(from, to); });
 }
 
-void enqueue_tree_sum(const detail::Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
+void enqueue_tree_sum(const detail::Pieces& pieces, const detail::SumRule& rule, const TensorView& sum,
+                      Stream& stream) {
   const detail::Pieces of_host{for_host(pieces.first), pieces.stride, pieces.count};
-  simulated(stream).push([of_host, divisor, sum = for_host(sum)] {
-    detail::tree_sum(of_host, {.divisor = divisor}, sum, Stream::host());
-  });
+  simulated(stream).push(
+      [of_host, rule, sum = for_host(sum)] { detail::tree_sum(of_host, rule, sum, Stream::host()); });
 }
 
 void enqueue_add(const TensorView& sum, const TensorView& x, Stream& stream) {

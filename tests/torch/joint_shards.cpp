@@ -173,10 +173,10 @@ TEST_CASE("shards that part at a SyncBatchNorm, or fail, are one line on every r
   libtorch::SyncBatchNorm other{2};
   const at::Tensor x = torch::rand({3, 2});
   const auto step = [&](const Compute& compute) {
-    strategy.run([&](ReplicaContext& context) { net.backward_shards(context, 3 * ranks(), compute); });
+    strategy.run([&](ReplicaContext& context) { net.backward_shards(context, 4 * ranks(), compute); });
   };
   const auto passes = [&](const at::Tensor& y) { return libtorch::Loss::sum(y.pow(3).sum(), 3); };
-  const auto is_odd = [&](int shard) { return shard == 3 * last() + 1; };  // the last rank's second
+  const auto is_odd = [&](int shard) { return shard == 4 * last() + 1; };  // the last rank's second
   const auto fails = [&](const std::string& words, const Compute& compute) {
     CAPTURE(words);
     std::string told;
@@ -202,9 +202,9 @@ TEST_CASE("shards that part at a SyncBatchNorm, or fail, are one line on every r
     });
     return passes(net->second(y));
   });
-  const std::string apart = "shard " + std::to_string(3 * last()) +
+  const std::string apart = "shard " + std::to_string(4 * last()) +
                             " is at sum 3, of SyncBatchNorm 'second' of 2 features, and shard " +
-                            std::to_string(3 * last() + 1) + " ";
+                            std::to_string(4 * last() + 1) + " ";
   fails(apart + "has ended its forward pass: expected every shard", [&](int shard) {
     const at::Tensor y = net->first(x);
     return passes(is_odd(shard) ? y : net->second(y));
@@ -228,12 +228,12 @@ TEST_CASE("shards that part at a SyncBatchNorm, or fail, are one line on every r
   if (ranks() > 1)
     fails("merge_call #5 (joint_shards.cpp", [&](int shard) {
       const at::Tensor y = net->forward(x);
-      return passes(shard >= 3 * last() ? net->first(y) : y);
+      return passes(shard >= 4 * last() ? net->first(y) : y);
     });
   if (ranks() > 1)
     fails("shards through SyncBatchNorm 'first' of 2 features (digest ",
           [&](int shard) {  // as many sums on every rank, of other norms
-            const bool through_first = shard >= 3 * last();
+            const bool through_first = shard >= 4 * last();
             at::Tensor y = x * net->w, z;
             {
               const at::AutoGradMode mode{through_first};

@@ -69,10 +69,6 @@ std::string train_in_shards(Strategy& strategy) {
 
 TEST_CASE("a step in shards ends in the same bytes on one rank and on this many") {
   Strategy strategy = runtime().make_strategy();
-  if (ranks() == 3) {
-    CHECK_THROWS_AS(train_in_shards(strategy), InvalidArgument);
-    return;
-  }
   std::string alone;
   sim::run({.ranks = 1}, [&](Strategy& one, int) { alone = train_in_shards(one); });
   CHECK(train_in_shards(strategy) == alone);
@@ -150,27 +146,4 @@ TEST_CASE("shards refuse what cannot keep their bits, and a failure in one reach
   net.zero_grad();
   net.accumulate(libtorch::Loss::sum(net->forward("a", 1), 1));
   CHECK_THAT(message_of<InvalidArgument>([&] { step(-1); }), Catch::StartsWith("shards after a pass"));
-}
-
-TEST_CASE("shards that give other bits on other numbers of ranks are warned of once, by one rank") {
-  Strategy strategy = runtime().make_strategy();
-  auto net = libtorch::DataParallel{strategy, Parts{{"a"}}};
-  CapturedStderr captured;
-  for (int step = 0; step < 2; ++step)
-    strategy.run([&](ReplicaContext& context) {
-      net.backward_shards(context, 3 * ranks(),
-                          [&](int shard) { return libtorch::Loss::sum(net->forward("a", shard), 1); });
-      net.backward_shards(context, 4 * ranks(),
-                          [&](int shard) { return libtorch::Loss::sum(net->forward("a", shard), 1); });
-    });
-  const std::string warning = "warning: " + std::to_string(3 * ranks()) + " shards on " + std::to_string(ranks()) +
-                              " ranks give each rank 3, which is not a power of two: low-order bits of the weights "
-                              "differ from those on other numbers of ranks\n";
-  const std::string text = captured.text();
-  if (rank() > 0 || ranks() == 1) {
-    CHECK(text.empty());
-  } else {
-    CHECK_THAT(text, Catch::EndsWith(warning));
-    CHECK(text.find("shards on") == text.rfind("shards on"));
-  }
 }

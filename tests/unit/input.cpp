@@ -14,6 +14,7 @@
 #include "core/order/sample_order.hpp"
 #include "core/order/shard_request.hpp"
 #include "core/order/shard_sizes.hpp"
+#include "core/order/shares.hpp"
 #include "models/input/batch_schedule.hpp"
 #include "models/input/batches.hpp"
 
@@ -66,35 +67,69 @@ TEST_CASE("the capacity of a shard is that of the largest one") {
   CHECK_THROWS_AS(shard_capacity(-1, 8), InvalidArgument);
 }
 
-TEST_CASE("the ranks share all shards equally, in order") {
-  for (const int shards : {8, 16, 1024})
-    for (const int ranks : {1, 2, 4, 8}) {
-      std::int64_t next = 0;
-      for (int rank = 0; rank < ranks; ++rank) {
-        const Range mine = Range::of_rank(shards, ranks, rank);
-        REQUIRE(mine.first == next);
-        REQUIRE(mine.size() == shards / ranks);
-        REQUIRE(mine.first % mine.size() == 0);  // a whole subtree
-        next = mine.last;
-      }
-      REQUIRE(next == shards);
+TEST_CASE("the ranks share all shards in order, each those of a whole subtree") {
+  const auto sizes = [](int shards, int ranks) {
+    std::vector<std::int64_t> sizes;
+    std::int64_t next = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Range mine = Range::of_rank(shards, ranks, rank);
+      REQUIRE(mine.first == next);
+      next = mine.last;
+      sizes.push_back(mine.size());
     }
-  CHECK(Range::of_rank(3, 3, 2) == Range{2, 3});
-  CHECK_THROWS_AS(Range::of_rank(8, 3, 0), InvalidArgument);
+    REQUIRE(next == shards);
+    return sizes;
+  };
+  using Sizes = std::vector<std::int64_t>;
+  CHECK(sizes(8, 1) == Sizes{8});
+  CHECK(sizes(8, 2) == Sizes{4, 4});
+  CHECK(sizes(8, 3) == Sizes{2, 2, 4});
+  CHECK(sizes(8, 4) == Sizes{2, 2, 2, 2});
+  CHECK(sizes(8, 5) == Sizes{1, 1, 2, 2, 2});
+  CHECK(sizes(8, 7) == Sizes{1, 1, 1, 1, 1, 1, 2});
+  CHECK(sizes(1024, 8) == Sizes(8, 128));
+  CHECK(sizes(3, 3) == Sizes{1, 1, 1});
+  CHECK(sizes(6, 2) == Sizes{4, 2});  // as the tree over 6 is cut
+  CHECK(sizes(6, 4) == Sizes{1, 1, 2, 2});
+  CHECK(sizes(7, 2) == Sizes{4, 3});
+  CHECK(sizes(11, 5) == Sizes{2, 2, 2, 2, 3});
   CHECK_THROWS_AS(Range::of_rank(8, 2, 2), InvalidArgument);
   CHECK_THROWS_AS(Range::of_rank(8, 0, 0), InvalidArgument);
+  CHECK_THROWS_WITH(Range::of_rank(2, 3, 0), Contains("2 shards for 3 ranks; expected one for each or more"));
 }
 
-TEST_CASE("a job that asks for nothing has 8 shards, or one a rank and a line that says so") {
-  for (const int ranks : {1, 2, 4, 8}) {
+TEST_CASE("shares know who has a shard, and the additions that are left to the ranks") {
+  for (const int shards : {1, 2, 6, 8, 11, 13, 32})
+    for (int ranks = 1; ranks <= shards; ++ranks) {
+      CAPTURE(shards, ranks);
+      const Shares shares{shards, ranks};
+      std::int64_t largest = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Range own = shares.of(rank);
+        largest = std::max(largest, own.size());
+        for (std::int64_t shard = own.first; shard < own.last; ++shard) REQUIRE(shares.owner_of(shard) == rank);
+      }
+      CHECK(shares.largest() == largest);
+    }
+  using Additions = std::vector<std::uint8_t>;
+  CHECK(Shares{8, 5}.additions() == Additions{0, 1, 1, 0, 2});  // ((0 + 1) + 2) + (3 + 4)
+  CHECK(Shares{6, 4}.additions() == Additions{0, 1, 1, 1});     // ((0 + 1) + 2) + 3
+  // The tree over the ranks themselves.
+  for (const int ranks : {1, 2, 3, 4, 6, 7, 8}) CHECK(Shares{8, ranks}.additions().empty());
+  CHECK(Shares{5, 5}.additions().empty());
+}
+
+TEST_CASE("a job that asks for nothing has 8 shards, or the next power of two and a line that says so") {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
     CHECK(ShardRequest{}.resolve(ranks).shards == 8);
     CHECK(ShardRequest{}.resolve(ranks).note.empty());
   }
-  for (const int ranks : {3, 5, 6, 12, 16, 1500}) {
-    CHECK(ShardRequest{}.resolve(ranks).shards == ranks);
+  for (const auto& [ranks, shards] : {std::pair{9, 16}, {12, 16}, {16, 16}, {17, 32}, {1000, 1024}}) {
+    CHECK(ShardRequest{}.resolve(ranks).shards == shards);
     CHECK_THAT(ShardRequest{}.resolve(ranks).note,
-               Contains("8 shards") && Contains(std::to_string(ranks) + " ranks") && !Contains("\n"));
+               Contains(std::to_string(shards) + " shards for " + std::to_string(ranks) + " ranks") && !Contains("\n"));
   }
+  CHECK(ShardRequest{}.resolve(1500).shards == 1500);
   CHECK_THROWS_AS(ShardRequest{}.resolve(0), InvalidArgument);
 }
 
@@ -103,6 +138,8 @@ TEST_CASE("an explicit number of shards is taken where it fits") {
   CHECK(exactly(4).resolve(4).shards == 4);
   CHECK(exactly(1).resolve(1).shards == 1);
   CHECK(exactly(3).resolve(3).shards == 3);
+  CHECK(exactly(8).resolve(3).shards == 8);
+  CHECK(exactly(6).resolve(4).shards == 6);
   CHECK(exactly(1024).resolve(8).shards == 1024);
   CHECK(exactly(1500).resolve(1500).shards == 1500);
   CHECK(per_rank.resolve(3).shards == 3);
@@ -110,7 +147,7 @@ TEST_CASE("an explicit number of shards is taken where it fits") {
   CHECK(per_rank.resolve(3).note.empty());
 }
 
-TEST_CASE("an explicit number of shards that does not fit is refused with those that do") {
+TEST_CASE("an explicit number of shards that does not fit is refused with what does") {
   const auto refusal = [](int shards, int ranks) {
     try {
       exactly(shards).resolve(ranks);
@@ -119,12 +156,9 @@ TEST_CASE("an explicit number of shards that does not fit is refused with those 
       return std::string{error.what()};
     }
   };
-  CHECK_THAT(refusal(8, 3), Contains("--shards is 8") && Contains("3 ranks; expected 3, or 'ranks'"));
-  CHECK_THAT(refusal(6, 4), Contains("expected 4, 8, 16, 32, 64, 128, 256, 512, 1024, or 'ranks'"));
-  CHECK_THAT(refusal(2, 4), Contains("--shards is 2"));
-  CHECK_THAT(refusal(6, 3), Contains("expected 3, or"));
-  CHECK_THAT(refusal(3, 1), Contains("1 rank; expected 1, 2, 4"));
-  CHECK_THAT(refusal(2048, 4), Contains("expected 4, 8"));
+  CHECK(refusal(2, 4) ==
+        "--shards is 2, and the job has 4 ranks; expected 4 or more, or 'ranks', or a job of up to 2 (mpirun -n)");
+  CHECK(refusal(2048, 4) == "--shards is 2048; expected 1024 or fewer");
   CHECK_THAT(refusal(0, 2), Contains("--shards is 0"));
   CHECK_THAT(refusal(-2, 2), Contains("--shards is -2"));
 }
@@ -135,7 +169,7 @@ TEST_CASE("--shards is a positive number or the word ranks") {
   CHECK(ShardRequest::parse("16").count == 16);
   for (const char* text : {"", "0", "-8", "8.0", "1e3", " 8", "8 ", "rank", "eight", "99999999999999999999"})
     CHECK_THROWS_WITH(ShardRequest::parse(text),
-                      Contains("--shards is '" + std::string{text} + "'; expected a power of two"));
+                      Contains("--shards is '" + std::string{text} + "'; expected a number up to 1024"));
   CHECK_THROWS_AS(ShardRequest::parse("0"), ConfigError);
 }
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <lockstep/core/base/error.hpp>
 
@@ -68,8 +67,8 @@ void require_ranks_that_can_resume(const TrainingOptions& options, int ranks) {
   const auto shards = found ? shards_in(found->second.training) : std::nullopt;
   if (!shards || can_share(*shards, ranks)) return;
   throw CheckpointError{
-      fmt::format("checkpoint {}: is of a training with {} shards, which {} ranks cannot share; expected {} ranks",
-                  found->first.string(), *shards, ranks, fmt::join(ranks_that_can_share(*shards), ", "))};
+      fmt::format("checkpoint {}: is of a training with {} shards, which {} ranks cannot share; expected {}",
+                  found->first.string(), *shards, ranks, ranks_that_can_share(*shards))};
 }
 
 }  // namespace lockstep

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string>
 #include <string_view>
 #include <system_error>
+
+#include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
 
@@ -30,12 +33,9 @@ bool can_share(int shards, int ranks) {
   }
 }
 
-std::vector<int> ranks_that_can_share(int shards) {
-  std::vector<int> numbers;
-  for (int ranks = 1; ranks <= std::min(shards, max_shards); ++ranks)
-    if (can_share(shards, ranks)) numbers.push_back(ranks);
-  if (shards > max_shards) numbers.push_back(shards);  // one for each rank
-  return numbers;
+std::string ranks_that_can_share(int shards) {
+  if (shards > max_shards) return fmt::format("{} ranks", shards);  // one for each
+  return shards == 1 ? "1 rank" : fmt::format("1 {} {} ranks", shards == 2 ? "or" : "to", shards);
 }
 
 }  // namespace lockstep

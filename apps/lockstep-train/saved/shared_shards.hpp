@@ -2,7 +2,7 @@
 #pragma once
 
 #include <optional>
-#include <vector>
+#include <string>
 
 #include "sync/checkpoint/program_state.hpp"
 
@@ -14,7 +14,7 @@ std::optional<int> shards_in(const TrainingFacts& training);
 /// Whether so many ranks can share so many shards.
 bool can_share(int shards, int ranks);
 
-/// All numbers of ranks that can share them, in ascending order.
-std::vector<int> ranks_that_can_share(int shards);
+/// How many ranks can share them: "1 to 8 ranks".
+std::string ranks_that_can_share(int shards);
 
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <lockstep/core/base/log.hpp>
 
@@ -89,11 +88,11 @@ std::string helpful_overrides(TrainingFacts there, const TrainingFacts& here) {
   return difference(there, here).empty() ? options : "";
 }
 
-/// ", on 1, 2, 4, 8 ranks".
+/// ", on 1 to 8 ranks".
 std::string ranks_for(const TrainingFacts& facts) {
   const std::optional<int> shards = shards_in(facts);
   if (!shards) return {};
-  return fmt::format(", on {} {}", fmt::join(ranks_that_can_share(*shards), ", "), *shards == 1 ? "rank" : "ranks");
+  return fmt::format(", on {}", ranks_that_can_share(*shards));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "core/base/element_count.hpp"
 #include "core/order/shard_sizes.hpp"
+#include "core/order/shares.hpp"
 #include "models/input/batch_schedule.hpp"
 #include "models/nn/activations.hpp"
 #include "models/ops/patch_memory.hpp"
@@ -204,7 +205,7 @@ void ImageTask::require_convnet_fits(const FitOptions& fit, const Room& room) co
                                   weights_between({9 * model.filters[0], model.filters[1]}) +
                                   weights_between({pooled, model.hidden, model.classes}),
                        .activations = static_cast<double>(samples) * activations,
-                       .shards_at_once = is_joint ? fit.shards / room.ranks : 1,
+                       .shards_at_once = is_joint ? static_cast<int>(Shares{fit.shards, room.ranks}.largest()) : 1,
                        .other_bytes = room.device == DeviceKind::cuda ? bytes_of_patches(model, samples) : 0};
   require_memory(options_, size, room, fmt::format("--model convnet for images of {}", images),
                  fmt::format("smaller images, {}fewer samples of a shard at a time (--global-batch, --accumulate)",

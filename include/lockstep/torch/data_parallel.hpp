@@ -152,7 +152,7 @@ class LOCKSTEP_API ReplicatedModule {
   MeanLoss backward(ReplicaContext& context, const Loss& loss, Here here = Here::current());
 
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
-  /// batch is cut into `shards`; each rank computes equally many, side by side (Range::of_rank). `compute(shard)` makes
+  /// batch is cut into `shards`; each rank computes its share, side by side (Range::of_rank). `compute(shard)` makes
   /// the forward pass of one and returns its loss; the backward pass follows. Gradients, losses and buffers are added
   /// up in one binary tree over all shards. Otherwise as `backward`.
   ///
@@ -160,12 +160,11 @@ class LOCKSTEP_API ReplicatedModule {
   /// since then. MismatchError, which names them, if a rank has others, as after a forward pass in training of one rank
   /// alone: evaluate in eval(), or `rebroadcast`. A step that throws leaves the buffers as they were.
   ///
-  /// With reductions in the fixed order, the result is the same bytes on any number of ranks that each hold a power of
-  /// two of the shards, if `compute` is a function of the shard alone. For that, let every rank compute on one thread
-  /// (torch::set_num_threads(1)), and seed torch (torch::manual_seed) from the number of the shard if the module draws
-  /// random numbers, as dropout does. If a rank holds another number of shards, replica 0 warns once. A bf16 or f16
-  /// parameter is an InvalidArgument, since its partial sums would be rounded; so is a number of shards that the ranks
-  /// do not divide, and a pass that was accumulated before.
+  /// With reductions in the fixed order, the result is the same bytes on any number of ranks, if `compute` is a
+  /// function of the shard alone. For that, let every rank compute on one thread (torch::set_num_threads(1)), and seed
+  /// torch (torch::manual_seed) from the number of the shard if the module draws random numbers, as dropout does. A
+  /// bf16 or f16 parameter is an InvalidArgument, since its partial sums would be rounded; so are fewer shards than
+  /// ranks, and a pass that was accumulated before.
   ///
   /// `compute` is called after the agreement, so it makes no agreement of its own (ContextError).
   ///

@@ -23,6 +23,7 @@ namespace detail {
 
 struct GpuKernels;
 struct Pieces;
+struct SumRule;
 class UpdateKernels;
 
 /// What a GPU backend does for each layer. Those layers have the contracts.
@@ -50,7 +51,7 @@ struct GpuBackend {
   void (*convert)(const TensorView& from, const TensorView& to, Stream& stream);
 
   // sync/reduce/arithmetic.hpp, on GPU memory
-  void (*tree_sum)(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream);
+  void (*tree_sum)(const Pieces& pieces, const SumRule& rule, const TensorView& sum, Stream& stream);
   void (*add)(const TensorView& sum, const TensorView& x, Stream& stream);
   void (*divide)(const TensorView& view, int divisor, Stream& stream);
 

@@ -15,8 +15,7 @@ struct ShardRequest {
     int shards;
     /// One line for the log if the choice may surprise the user; otherwise empty.
     std::string note = {};
-    /// Whether each rank has one shard, however many ranks there are. The bits then depend on the number of ranks
-    /// anyway.
+    /// Whether each rank has one shard, however many ranks there are. The bits then depend on the number of ranks.
     bool one_per_rank = false;
   };
 
@@ -27,9 +26,9 @@ struct ShardRequest {
   /// Parses the value of --shards: a positive number, or "ranks". ConfigError for anything else.
   static ShardRequest parse(std::string_view text);
 
-  /// The number of shards of a job of `ranks` ranks. Without a request, it is 8 if the ranks divide that, otherwise one
-  /// per rank, which the note says. For "ranks", it is one per rank. A requested number must be a power of two (at most
-  /// 1024) that the ranks divide, or the number of ranks itself; otherwise ConfigError, listing the numbers that fit.
+  /// The number of shards of a job of `ranks` ranks. Without a request, it is 8 up to 8 ranks; beyond, the next power
+  /// of two, which the note says, and above 1024 one per rank. For "ranks", it is one per rank. A requested number must
+  /// be at least that of the ranks, and at most 1024 or that of the ranks; otherwise ConfigError, which says what fits.
   /// InvalidArgument for less than one rank.
   Choice resolve(int ranks) const;
 };

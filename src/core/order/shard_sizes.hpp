@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// The number of shards if the user does not choose one, provided that the ranks divide it.
+/// The number of shards of up to so many ranks, if the user does not choose one.
 inline constexpr int default_shards = 8;
 
 /// The largest number of shards that a user can ask for. With one shard per rank there may be more, if there are more

@@ -1,10 +1,8 @@
 // Shards: how many a job has, which of them are a rank's, and which samples each has.
 #include <bit>
 #include <charconv>
-#include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/core/order/range.hpp>
@@ -12,35 +10,14 @@
 #include "core/base/excerpt.hpp"
 #include "core/order/shard_request.hpp"
 #include "core/order/shard_sizes.hpp"
+#include "core/order/shares.hpp"
 
 namespace lockstep {
 namespace {
 
-constexpr bool is_power_of_two(int number) {
-  return number > 0 && std::has_single_bit(unsigned(number));
-}
-
 bool fits(int shards, int ranks) {
-  // With one shard per rank, the tree need not be the same at every world size, so any number will do.
-  if (shards == ranks) return true;
-  return is_power_of_two(shards) && shards <= max_shards && shards % ranks == 0;
-}
-
-std::string numbers_that_fit(int ranks) {
-  std::vector<int> numbers;
-  if (!fits(ranks, 1)) numbers.push_back(ranks);
-  for (int shards = 1; shards <= max_shards; shards *= 2)
-    if (fits(shards, ranks)) numbers.push_back(shards);
-  return fmt::format("{}", fmt::join(numbers, ", "));
-}
-
-/// The numbers of ranks that a number of shards fits: "1, 2, 4, 8 ranks".
-std::string ranks_that_fit(int shards) {
-  std::vector<int> numbers;
-  for (int ranks = 1; ranks < shards && is_power_of_two(shards); ranks *= 2)
-    if (fits(shards, ranks)) numbers.push_back(ranks);
-  numbers.push_back(shards);
-  return fmt::format("{} rank{}", fmt::join(numbers, ", "), shards == 1 ? "" : "s");
+  // With one shard for each rank, there may be as many as there are ranks.
+  return shards == ranks || (ranks < shards && shards <= max_shards);
 }
 
 void require_ranks(int ranks) {
@@ -60,28 +37,31 @@ ShardRequest ShardRequest::parse(std::string_view text) {
   const auto [parsed, error] = std::from_chars(text.data(), end, count);
   if (error != std::errc{} || parsed != end || count < 1)
     throw ConfigError{
-        fmt::format("--shards is '{}'; expected a power of two up to {}, or 'ranks'", excerpt(text), max_shards)};
+        fmt::format("--shards is '{}'; expected a number up to {}, or 'ranks'", excerpt(text), max_shards)};
   return {ShardRequest::Kind::count, count};
 }
 
 ShardRequest::Choice ShardRequest::resolve(int ranks) const {
   require_ranks(ranks);
   switch (kind) {
-    case Kind::automatic:
-      if (fits(default_shards, ranks)) return {.shards = default_shards};
-      return {.shards = ranks,
-              .note = fmt::format("{0} shards do not divide among {1} ranks, so each rank has one shard, and low-order "
-                                  "bits of the result depend on the number of ranks",
-                                  default_shards, ranks),
-              .one_per_rank = true};
+    case Kind::automatic: {
+      if (ranks <= default_shards) return {.shards = default_shards};
+      if (ranks > max_shards) return {.shards = ranks, .one_per_rank = true};
+      const auto least = static_cast<int>(std::bit_ceil(static_cast<unsigned>(ranks)));
+      return {.shards = least,
+              .note = fmt::format("{} shards for {} ranks: up to {}, there are {}, and low-order bits of the result "
+                                  "depend on the number of shards (--shards)",
+                                  least, ranks, default_shards, default_shards)};
+    }
     case Kind::per_rank: return {.shards = ranks, .one_per_rank = true};
     case Kind::count: break;
   }
   if (!fits(count, ranks))
-    throw ConfigError{
-        fmt::format("--shards is {}, which does not fit a job of {} rank{}; expected {}, or 'ranks', or a "
-                    "job of {} (mpirun -n)",
-                    count, ranks, ranks == 1 ? "" : "s", numbers_that_fit(ranks), ranks_that_fit(count))};
+    throw ConfigError{count < ranks
+                          ? fmt::format("--shards is {0}, and the job has {1} ranks; expected {1} or more, or 'ranks', "
+                                        "or a job of up to {0} (mpirun -n)",
+                                        count, ranks)
+                          : fmt::format("--shards is {}; expected {} or fewer", count, max_shards)};
   return {.shards = count};
 }
 
@@ -102,12 +82,7 @@ std::int64_t shard_capacity(std::int64_t global_batch, int shards) {
 }
 
 Range Range::of_rank(int shards, int ranks, int rank) {
-  require_shards(shards);
-  require_ranks(ranks);
-  if (rank < 0 || rank >= ranks) throw InvalidArgument{fmt::format("rank {} is outside of [0, {})", rank, ranks)};
-  if (shards % ranks != 0) throw InvalidArgument{fmt::format("{} shards do not divide among {} ranks", shards, ranks)};
-  const std::int64_t each = shards / ranks;
-  return {rank * each, (rank + 1) * each};
+  return Shares{shards, ranks}.of(rank);
 }
 
 }  // namespace lockstep

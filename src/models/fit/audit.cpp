@@ -10,11 +10,12 @@
 namespace lockstep {
 
 Audit::Audit(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
-             const ShardRecords& records, AuditSchedule schedule, const StepFaults& faults)
+             const Shares& shares, const ShardRecords& records, AuditSchedule schedule, const StepFaults& faults)
     : strategy_{strategy},
       model_{model},
       sum_{sum},
       shards_{shards},
+      shares_{shares},
       records_{records},
       schedule_{schedule},
       faults_{faults} {}
@@ -24,8 +25,8 @@ std::optional<std::int64_t> Audit::begin(std::int64_t step) {
   const std::optional<AuditSchedule::Turn> turn = schedule_.in(step);
   if (!turn) return std::nullopt;
   step_ = step;
-  audited_ = turn->shard;
-  round_.emplace(inside(strategy_).group(), step, shards_.count(), *turn);
+  round_.emplace(inside(strategy_).group(), step, shares_, *turn);
+  audited_ = round_->own() - shares_.of(strategy_.rank()).first;
   return audited_;
 }
 

@@ -29,10 +29,10 @@ class Audit {
  public:
   /// Everything must outlive it. `sum` has the layout of the gradients, and memory for statistics if the model has any.
   /// `records` are those of this rank's own shards.
-  Audit(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
+  Audit(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards, const Shares& shares,
         const ShardRecords& records, AuditSchedule schedule, const StepFaults& faults);
 
-  /// LOCAL. Begins the step, counted from 0. Which of each rank's shards is audited in it; empty if none is.
+  /// LOCAL. Begins the step, counted from 0. Which of this rank's shards is audited in it; empty if none is.
   std::optional<std::int64_t> begin(std::int64_t step);
 
   /// Of an audited step: the shard of another rank that this rank computes too, by its number in the batch.
@@ -60,6 +60,7 @@ class Audit {
   nn::Model& model_;
   const nn::GradientBuffer sum_;
   RankShards& shards_;
+  const Shares& shares_;
   const ShardRecords& records_;
   AuditSchedule schedule_;
   const StepFaults& faults_;

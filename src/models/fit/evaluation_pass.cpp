@@ -12,6 +12,8 @@
 
 #include "core/control/busy_clock.hpp"
 #include "models/nn/shard_losses.hpp"
+#include "sync/reduce/reductions.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep {
 namespace {
@@ -106,6 +108,7 @@ void EvaluationPass::run(Observer::Evaluation& report, Observer& observer, const
                               .seconds = seconds()});
     }
     test_.require_unchanged();
+    const Reductions::OfShards of_shards{inside(strategy_).reductions(), shards_.of_all()};
     const auto sums =
         context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(parts, {std::ssize(parts)}), correct}, here);
     parts = std::get<0>(sums).to_vector<double>();

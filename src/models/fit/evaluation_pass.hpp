@@ -20,7 +20,7 @@ namespace lockstep {
 double mean_per_label(double sum, double weight);
 
 /// Evaluates a model on the first samples of a test set, again and again. The result does not depend on the number of
-/// ranks, if each holds a power-of-two number of the shards.
+/// ranks.
 class EvaluationPass {
  public:
   /// On `samples` samples of `test`, on all if it is empty or there are fewer; on the threads of `team`, or on the

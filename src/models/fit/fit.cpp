@@ -15,7 +15,6 @@
 #include "core/control/busy_clock.hpp"
 #include "core/control/meeting_point.hpp"
 #include "core/control/tag.hpp"
-#include "core/order/other_bits.hpp"
 #include "core/order/sample_order.hpp"
 #include "models/fit/accumulation.hpp"
 #include "models/fit/evaluation_pass.hpp"
@@ -146,9 +145,6 @@ class Fit {
         checks_{strategy,        model,  sum_.with_statistics(statistics_.view()), train_shards_, options,
                 takes_audited(), faults_} {
     sum_ = sum_.with_statistics(statistics_.view());
-    if (const std::string warning = warning_of_other_bits(options.shards, strategy.num_replicas_in_sync());
-        rank_ == 0 && !warning.empty())
-      log::warning(warning);
     if (nn::JointModel* const joint = model.joint()) {
       joint_gradients_.emplace(*joint, sum_, train_shards_);
       sums_on_the_way_ = joint_gradients_->sums();
@@ -307,6 +303,7 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     Optimizer::Request request{.gradients = gradients_,
                                .computation = {compute, sums_on_the_way_},
                                .statistics = statistics_.view(),
+                               .shards = options_.shards,
                                .integers = integers_};
     if (checks_.watch()) request.apply_only_if = [this] { return checks_.take(integers_); };
     sums = optimizer_.apply_gradients(context, request, here_);

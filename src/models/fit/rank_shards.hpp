@@ -38,8 +38,9 @@ class RankShards {
   /// For batches of up to `largest_batch` samples. `source` and `stream` must outlive it.
   RankShards(const SampleSource& source, std::int64_t largest_batch, BatchCut cut, Range mine, Stream& stream);
 
-  /// Number of shards of this rank.
+  /// Number of shards of this rank, and of all ranks.
   std::int64_t count() const { return mine_.size(); }
+  int of_all() const { return cut_.shards; }
 
   /// Number of micro-batches per shard.
   int micro_batches() const { return cut_.micro_batches; }

@@ -9,12 +9,12 @@ StepChecks::StepChecks(Strategy& strategy, nn::Model& model, const nn::GradientB
     : options_{options},
       rank_{strategy.rank()},
       ranks_{strategy.num_replicas_in_sync()},
-      shards_of_rank_{shards.count()},
+      shares_{options.shards, ranks_},
       takes_audited_{takes_audited},
       records_{sum, shards.count(), faults} {
   if (!options.audit_every) return;
-  const AuditSchedule schedule{*options.audit_every, options.seed, ranks_, shards_of_rank_};
-  audit_.emplace(strategy, model, sum, shards, records_, schedule, faults);
+  const AuditSchedule schedule{*options.audit_every, options.seed, ranks_, shares_.largest()};
+  audit_.emplace(strategy, model, sum, shards, shares_, records_, schedule, faults);
 }
 
 void StepChecks::begin(std::int64_t step) {
@@ -25,7 +25,7 @@ void StepChecks::begin(std::int64_t step) {
   records_step_ = every && ((step + 1) % *every == 0 || step + 1 == options_.steps);
   const std::int64_t first = audited.value_or(0);
   if (!looks()) return;
-  const Range kept = records_step_ ? Range{0, shards_of_rank_} : Range{first, first + 1};
+  const Range kept = records_step_ ? Range{0, shares_.of(rank_).size()} : Range{first, first + 1};
   records_.begin(kept, audits_ && takes_audited_);
 }
 
@@ -47,10 +47,10 @@ std::int64_t StepChecks::integers() const {
 void StepChecks::bring(std::span<const std::int64_t> samples, std::span<std::int64_t> integers) {
   if (audits_) audit_->compare(samples, integers.first(first_digest()));
   if (!records_step_) return;
-  const auto shards = static_cast<std::size_t>(shards_of_rank_);
-  auto place = integers.begin() + static_cast<std::ptrdiff_t>(first_digest() + static_cast<std::size_t>(rank_) *
-                                                                                   shards * records_.names().size());
-  for (std::int64_t shard = 0; shard < shards_of_rank_; ++shard)
+  const Range own = shares_.of(rank_);
+  auto place =
+      integers.begin() + static_cast<std::ptrdiff_t>(first_digest()) + own.first * std::ssize(records_.names());
+  for (std::int64_t shard = 0; shard < own.size(); ++shard)
     for (const std::uint64_t digest : records_.of(shard)) *place++ = static_cast<std::int64_t>(digest);
 }
 

@@ -13,6 +13,7 @@
 #include <lockstep/models/nn/model.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
 
+#include "core/order/shares.hpp"
 #include "models/fit/audit.hpp"
 #include "models/fit/rank_shards.hpp"
 #include "models/fit/shard_records.hpp"
@@ -63,7 +64,7 @@ class StepChecks {
 
   const FitOptions& options_;
   int rank_, ranks_;
-  std::int64_t shards_of_rank_;
+  Shares shares_;
   bool takes_audited_;
   ShardRecords records_;
   std::optional<Audit> audit_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,6 +19,16 @@
 #include "sync/strategy/inside.hpp"
 
 namespace lockstep {
+namespace {
+
+/// InvalidArgument if shares can have no such number of shards.
+int checked(std::int64_t shards) {
+  if (shards < 1 || shards > std::numeric_limits<int>::max())
+    throw InvalidArgument{fmt::format("audits of {} shards; expected 1 or more", shards)};
+  return static_cast<int>(shards);
+}
+
+}  // namespace
 
 void Optimizer::Audit::Results::add(std::string_view name, const TensorView& values) {
   kept_.names.emplace_back(name);
@@ -46,24 +57,21 @@ Optimizer::Audit::Impl::Impl(Strategy& strategy, const Options& options, Compute
       compute_{std::move(compute)},
       rank_{strategy.rank()},
       ranks_{strategy.num_replicas_in_sync()},
+      shares_{checked(options.shards), ranks_},
       step_{options.first_step} {
   if (options.every < 1)
     throw InvalidArgument{fmt::format("audits of every {} steps; expected 1 or more", options.every)};
-  if (options.shards < 1 || options.shards % ranks_ != 0)
-    throw InvalidArgument{
-        fmt::format("audits of {} shards on {} ranks; expected as many on each", options.shards, ranks_)};
   if (options.first_step < 0)
     throw InvalidArgument{fmt::format("audits from step {} on; expected 0 or more", options.first_step)};
   begin_step();
 }
 
 void Optimizer::Audit::Impl::begin_step() {
-  const std::int64_t own = options_.shards / ranks_;
   round_.reset();
   own_.reset();
   names_.clear();
-  const auto turn = AuditSchedule{options_.every, options_.seed, ranks_, own}.in(step_);
-  if (turn) round_.emplace(inside(strategy_).group(), step_, own, *turn);
+  const auto turn = AuditSchedule{options_.every, options_.seed, ranks_, shares_.largest()}.in(step_);
+  if (turn) round_.emplace(inside(strategy_).group(), step_, shares_, *turn);
 }
 
 AuditRound::Digests Optimizer::Audit::Impl::compute(std::int64_t shard, bool digests_wanted) {
@@ -80,10 +88,10 @@ AuditRound::Digests Optimizer::Audit::Impl::compute(std::int64_t shard, bool dig
 }
 
 void Optimizer::Audit::Impl::compute_own(std::int64_t shard) {
-  const std::int64_t count = options_.shards / ranks_, first = rank_ * count;
-  if (shard < first || shard >= first + count)
+  const Range own = shares_.of(rank_);
+  if (shard < own.first || shard >= own.last)
     throw InvalidArgument{fmt::format("an audit was to compute shard {} on replica {}; expected {} to {}", shard, rank_,
-                                      first, first + count - 1)};
+                                      own.first, own.last - 1)};
   const bool is_audited = round_ && shard == round_->own();
   AuditRound::Digests digests = compute(shard, is_audited);
   if (is_audited) own_ = std::move(digests);
@@ -97,7 +105,7 @@ void Optimizer::Audit::Impl::compute_other() {
   round_->bring(*own_, compute(round_->other()));
   // Results of other names are other results. Unsigned, since these sums wrap around.
   const auto add = [&](std::int64_t shard, std::uint64_t number) {
-    std::int64_t& sum = integers()[static_cast<std::size_t>(shard * ranks_ / options_.shards)];
+    std::int64_t& sum = integers()[static_cast<std::size_t>(shares_.owner_of(shard))];
     sum = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) + number);
   };
   add(round_->own(), digest_of_names());

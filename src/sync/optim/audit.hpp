@@ -10,6 +10,7 @@
 #include <lockstep/sync/optim/audit.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
 
+#include "core/order/shares.hpp"
 #include "sync/strategy/audit_round.hpp"
 
 namespace lockstep {
@@ -29,6 +30,8 @@ struct Optimizer::Audit::Impl {
 
   /// LOCAL, after this rank's shards. Computes the other rank's, if the step is audited, and fills the integers in.
   void compute_other();
+
+  int shards() const { return shares_.shards(); }
 
   /// Whether other shards are computed before this step's gradients have been added up.
   bool is_turn() const { return round_.has_value(); }
@@ -54,6 +57,7 @@ struct Optimizer::Audit::Impl {
   Options options_;
   Compute compute_;
   int rank_, ranks_;
+  Shares shares_;
 
   // Of the next step, or the one under way.
   std::int64_t step_;                ///< from 0

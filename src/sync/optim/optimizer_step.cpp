@@ -78,6 +78,17 @@ void note_given(detail::FirstStepNotes& notes, std::span<const Optimizer::Gradie
   }
 }
 
+/// InvalidArgument unless there may be so many shards.
+void require_shards(const detail::Call& call, int shards, std::optional<int> audited, int ranks) {
+  if (shards < 0) throw InvalidArgument{fmt::format("{}{} shards; expected 0 or more", call.text(), shards)};
+  if (shards > 0 && shards < ranks)
+    throw InvalidArgument{fmt::format("{}{} shard{} for {} ranks; expected one for each or more", call.text(), shards,
+                                      shards == 1 ? "" : "s", ranks)};
+  if (shards > 0 && audited && shards != *audited)
+    throw InvalidArgument{
+        fmt::format("{}{} shards, and an audit of {}; expected the same", call.text(), shards, *audited)};
+}
+
 /// InvalidArgument unless a rank may bring these numbers to a step.
 void require_samples(const detail::Call& call, const Optimizer::StepSums& sums) {
   if (sums.samples < 0)
@@ -115,12 +126,17 @@ class Optimizer::StepOf {
 
   StepOf(const StepOf&) = delete;
 
+  /// Of how many shards the ranks bring the sums; 0 if each has a part of its own.
+  static int shards_of(const Request& request) {
+    return request.audit ? request.audit->impl_->shards() : request.shards;
+  }
+
   /// The ranks' numbers, once they are counted and the step was applied.
   const Optimizer::StepSums& sums() const { return sums_; }
 
   /// `agree` is what the ranks compare. Refers to this object.
   SynchronousStep phases(std::string agree) {
-    SynchronousStep step{.agree = std::move(agree)};
+    SynchronousStep step{.agree = std::move(agree), .shards = shards_of(request_)};
     step.update = [this](const RankSums& sums) { update(sums); };
     if (is_reduced()) return step;
     rows_ = {plan_.rank(), plan_.ranks()};
@@ -328,6 +344,7 @@ std::string Optimizer::text_of(const Plan& plan, const Request& request, const H
   if (how.divisor != 1) text += fmt::format(" by {:g}", how.divisor);
   if (request.statistics.count() > 0)
     text += fmt::format(" with {} {} statistics", request.statistics.count(), name_of(request.statistics.dtype()));
+  if (const int shards = StepOf::shards_of(request); shards > 0) text += fmt::format(", of {} shards", shards);
   if (is_computed) text += ", agreed first";
   if (const auto& sums = request.computation.sums; !sums.counts.empty())
     text += fmt::format(", with {}", describe(sums));
@@ -359,6 +376,9 @@ Optimizer::StepSums Optimizer::apply(ReplicaContext& context, const Request& req
   require_in_run(call, context, request.gradients);
   // Before anything that fails on this rank alone, so that the ranks agree on the order of first uses.
   places_->enter(context.strategy().store(), call);
+  require_shards(call, request.shards,
+                 request.audit ? std::optional{request.audit->impl_->shards()} : std::optional<int>{},
+                 context.num_replicas_in_sync());
   if (request.own) require_samples(call, *request.own);
   if (is_computed && request.own)
     throw InvalidArgument{call.text() +

@@ -46,6 +46,31 @@ void tree(const T* pieces, std::int64_t stride, int first, int last, std::int64_
   wide_loop([&] { add_elements(sum, right.data(), count); });
 }
 
+/// The subtree of `additions` that begins with the next piece and has no left neighbour yet. Returns how many additions
+/// still follow its last piece: of this sum to what is left of it, and so on. Both arguments move behind that piece.
+template <class T>
+int given_tree(const T*& piece, std::int64_t stride, std::span<const std::uint8_t>& additions, std::int64_t count,
+               sum_t<T>* sum) {
+  std::copy_n(piece, count, sum);
+  piece += stride;
+  int left = additions.front();
+  additions = additions.subspan(1);
+  std::array<sum_t<T>, block> right;
+  while (left == 0 && !additions.empty()) {
+    left = given_tree(piece, stride, additions, count, right.data()) - 1;
+    wide_loop([&] { add_elements(sum, right.data(), count); });
+  }
+  return left;
+}
+
+/// The sum of at most one block of elements, not divided yet.
+template <class T>
+void tree(const T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count, sum_t<T>* sum) {
+  std::span<const std::uint8_t> additions = rule.additions;
+  if (additions.empty()) return tree(pieces, stride, 0, parts, count, sum);
+  (void)given_tree(pieces, stride, additions, count, sum);
+}
+
 /// The sum of at most one block of elements.
 template <class T>
 void tree_sum_of_block(const T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count,
@@ -53,11 +78,11 @@ void tree_sum_of_block(const T* pieces, std::int64_t stride, int parts, const Su
   if constexpr (std::is_floating_point_v<T>)
     if (rule.is_exact) return exact_sum_of_block(pieces, stride, parts, count, sum);
   if constexpr (std::is_same_v<T, sum_t<T>>) {
-    tree(pieces, stride, 0, parts, count, sum);
+    tree(pieces, stride, parts, rule, count, sum);
     divide_elements(sum, rule.divisor, count);
   } else {
     std::array<sum_t<T>, block> unrounded;
-    tree(pieces, stride, 0, parts, count, unrounded.data());
+    tree(pieces, stride, parts, rule, count, unrounded.data());
     divide_elements(unrounded.data(), rule.divisor, count);
     std::transform(unrounded.begin(), unrounded.begin() + count, sum, [](sum_t<T> x) { return static_cast<T>(x); });
   }
@@ -96,7 +121,7 @@ template <class T>
 void tree_sum_in_place(T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count, int first,
                        int last) {
   if constexpr (std::is_same_v<T, sum_t<T>>)
-    if (parts == 2 && !rule.is_exact && rule.divisor == 1 && last - first == 2)
+    if (parts == 2 && !rule.is_exact && rule.divisor == 1 && rule.additions.empty() && last - first == 2)
       return wide_loop([&] { add_both(pieces, pieces + stride, count); });
   std::array<T, block> sum;
   for (std::int64_t begin = 0; begin < count; begin += block) {
@@ -123,7 +148,7 @@ bool on_gpu(const Stream& stream) {
 }  // namespace
 
 void tree_sum(const Pieces& pieces, const SumRule& rule, const TensorView& sum, Stream& stream) {
-  if (on_gpu(stream)) return gpu_backend().tree_sum(pieces, rule.divisor, sum, stream);
+  if (on_gpu(stream)) return gpu_backend().tree_sum(pieces, rule, sum, stream);
   with_element_type(sum.dtype(), [&]<class T>() {
     tree_sum(pieces.first.elements<T>().data(), pieces.stride, pieces.count, rule, sum.count(),
              sum.elements<T>().data());

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <lockstep/core/tensor/tensor.hpp>
 
@@ -10,10 +11,13 @@
 
 namespace lockstep::detail {
 
-/// How pieces are added up: in the order of fixed_order_sum, and then divided, or exactly (exact_block.hpp).
+/// How pieces are added up: in the order of fixed_order_sum or of another tree, and then divided, or exactly
+/// (exact_block.hpp).
 struct SumRule {
   bool is_exact = false;
   int divisor = 1;  ///< 1 for integers and exact sums
+  /// Shares::additions of another tree; not for exact sums.
+  std::span<const std::uint8_t> additions = {};
 };
 
 /// Pieces of one shape and type. From the beginning of one to the next are `stride` elements.

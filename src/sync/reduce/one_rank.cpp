@@ -16,11 +16,11 @@ void OneRank::run(const Request& request) {
   const int root = request.kind == Request::Kind::reduce ? request.root : 0;
   const auto least = 64 * static_cast<std::int64_t>(size_of(flat.dtype()));
   for_each_bucket(flat, std::max(least, gathered_bytes / communicator_.size()),
-                  [&](const TensorView& piece) { combine(piece, request.divisor(communicator_.size()), root); });
+                  [&](const TensorView& piece) { combine(piece, request.rule(communicator_.size()), root); });
   if (request.kind == Request::Kind::all_reduce) communicator_.broadcast(flat, root).wait();
 }
 
-void OneRank::combine(const TensorView& piece, int divisor, int root) {
+void OneRank::combine(const TensorView& piece, const SumRule& rule, int root) {
   const int ranks = communicator_.size(), rank = communicator_.rank();
   Stream& stream = communicator_.stream();
   const TensorView gathered = gathered_.take(communicator_, piece.dtype(), piece.count() * ranks);
@@ -30,10 +30,9 @@ void OneRank::combine(const TensorView& piece, int divisor, int root) {
   communicator_.gather(gathered, even_slices(gathered.count(), ranks, 1), root).wait();
   if (rank != root) return;
   if (!accumulate_)
-    return tree_sum({.first = parts.front(), .stride = piece.count(), .count = ranks}, {.divisor = divisor}, piece,
-                    stream);
+    return tree_sum({.first = parts.front(), .stride = piece.count(), .count = ranks}, rule, piece, stream);
   accumulate_(parts, piece, stream);
-  divide(piece, divisor, stream);
+  divide(piece, rule.divisor, stream);
 }
 
 }  // namespace lockstep::detail

@@ -28,7 +28,7 @@ class OneRank {
   void run(const Request& request);
 
  private:
-  void combine(const TensorView& piece, int divisor, int root);
+  void combine(const TensorView& piece, const SumRule& rule, int root);
 
   Communicator& communicator_;
   ReductionOptions::Accumulate accumulate_;

@@ -82,6 +82,23 @@ bool hierarchy_keeps_bits(std::span<const int> node_of_rank) {
          std::ranges::all_of(runs, [&](std::size_t run) { return run == runs.front() && std::has_single_bit(run); });
 }
 
+std::optional<std::vector<std::uint8_t>> additions_over_nodes(std::span<const std::uint8_t> additions,
+                                                              std::span<const int> node_of_rank) {
+  const auto runs = runs_of(node_of_rank);
+  if (ranks_by_node(node_of_rank).size() != runs.size() || additions.size() != node_of_rank.size()) return {};
+  std::vector<std::uint8_t> over_nodes;
+  for (const std::size_t run : runs) {
+    // As a binary counter carries, and from the right at the end.
+    for (std::size_t rank = 0; rank + 1 < run; ++rank)
+      if (additions[rank] != std::countr_one(rank)) return {};
+    const auto own = std::popcount(run - 1);
+    if (additions[run - 1] < own) return {};
+    over_nodes.push_back(static_cast<std::uint8_t>(additions[run - 1] - own));
+    additions = additions.subspan(run);
+  }
+  return over_nodes;
+}
+
 Cost cost_of(Path path, const Layout& layout, std::int64_t bytes) {
   constexpr std::int64_t piece = Messenger::piece_bytes;
   const std::int64_t n = layout.ranks, m = layout.nodes, c = layout.ranks_of_node;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/sync/reduce/reduction_options.hpp>
 
@@ -106,6 +108,11 @@ Order order_of(ReductionOptions::Kind kind, DeviceKind device, std::span<const i
 /// Whether a sum in the order of the nodes has the bits of the tree, whatever the values. It does if every node holds
 /// the same power-of-two number of neighbouring ranks.
 bool hierarchy_keeps_bits(std::span<const int> node_of_rank);
+
+/// What the tree over the ranks (SumRule::additions) leaves to be added up over the nodes, once each node has added up
+/// its own ranks in the tree of fixed_order_sum. Nothing if a node's ranks are no neighbours, or no such subtree.
+std::optional<std::vector<std::uint8_t>> additions_over_nodes(std::span<const std::uint8_t> additions,
+                                                              std::span<const int> node_of_rank);
 
 /// What the rank that sends most sends to others in a sum for all ranks.
 struct Cost {

@@ -8,6 +8,7 @@
 
 #include <lockstep/core/base/error.hpp>
 
+#include "core/order/shares.hpp"
 #include "sync/reduce/backend_order.hpp"
 #include "sync/reduce/dispatch.hpp"
 #include "sync/reduce/messages.hpp"
@@ -18,8 +19,10 @@ ReductionPlane::ReductionPlane(Communicator& communicator, const ReductionOption
                                std::span<const int> node_of_rank, std::uint64_t number)
     : communicator_{communicator},
       device_{communicator.stream().kind()},
+      node_of_rank_{node_of_rank.begin(), node_of_rank.end()},
       compression_{options.gradient_compression},
       has_function_{options.accumulate != nullptr},
+      asks_for_nodes_{options.kind == ReductionOptions::Kind::hierarchical || compression_},
       by_messages_{communicator},
       one_rank_{communicator, options.accumulate} {
   if (compression_ && device_ != DeviceKind::cpu)
@@ -43,6 +46,34 @@ ReductionPlane::ReductionPlane(Communicator& communicator, const ReductionOption
 
 auto ReductionPlane::class_of(std::int64_t bytes) const -> const Class& {
   return *std::ranges::find_if(classes_, [bytes](const Class& each) { return bytes <= each.up_to_bytes; });
+}
+
+auto ReductionPlane::trees_of(int shards) -> const Trees& {
+  if (const auto found = trees_.find(shards); found != trees_.end()) return found->second;
+  const Shares shares{shards, communicator_.size()};
+  Trees trees{shares.additions(), {}, true};
+  if (layout_.nodes > 1 && !trees.over_ranks.empty()) {
+    auto over_nodes = additions_over_nodes(trees.over_ranks, node_of_rank_);
+    trees.is_by_nodes = over_nodes.has_value();
+    if (over_nodes) trees.over_nodes = std::move(*over_nodes);
+  }
+  return trees_.emplace(shards, std::move(trees)).first->second;
+}
+
+/// An exact sum takes the ways of the tree: all parts of an element come to one rank. So does a sum over shards whose
+/// bits the order of the nodes would change, unless the options ask for that order.
+Order ReductionPlane::order_for(const Class& some, const Request& request) {
+  if (request.op == ReduceOp::exact_sum) return Order::tree;
+  if (some.order == Order::nodes && !asks_for_nodes_ && request.shards > 0 && !trees_of(request.shards).is_by_nodes)
+    return Order::tree;
+  return some.order;
+}
+
+/// Says what is added to what, for a sum over shards.
+void ReductionPlane::place(Request& request, Path path) {
+  if (!request.is_sum() || request.shards == 0) return;
+  const Trees& trees = trees_of(request.shards);
+  request.additions = path == Path::two_levels ? trees.over_nodes : trees.over_ranks;
 }
 
 /// The smallest first, so that all ranks call in one order.
@@ -121,7 +152,8 @@ void ReductionPlane::run_messages(const Class& some, const Request& request) {
   }
 }
 
-void ReductionPlane::run(Path path, const Request& request) {
+void ReductionPlane::run(Path path, Request request) {
+  place(request, path);
   switch (path) {
     case Path::in_shared_memory: return shared_sums_->run(request);
     case Path::by_messages: return by_messages_.run(request);
@@ -138,7 +170,7 @@ Work ReductionPlane::start_under_way(const Request& request) {
     started.push_back(under_way_->start(flat, request.rule(communicator_.size())));
   for (const Sliced& message : request.slices)
     for_each_piece(message, [&](const TensorView& piece, SliceBounds bounds) {
-      started.push_back(request.is_sum() ? under_way_->start_scatter(piece, bounds)
+      started.push_back(request.is_sum() ? under_way_->start_scatter(piece, bounds, request.rule(1))
                                          : under_way_->start_gather(piece, bounds));
     });
   return work_of(*under_way_, std::move(started));
@@ -147,16 +179,19 @@ Work ReductionPlane::start_under_way(const Request& request) {
 Work ReductionPlane::start(Request request) {
   const TensorView& memory = request.slices.empty() ? request.tensors.front() : request.slices.front().memory;
   const Class& some = class_of(static_cast<std::int64_t>(memory.bytes()));
-  const bool by_nodes = some.order == Order::nodes && two_levels_;
-  // Slices are those of the rest. Only the trees are cut into slices, and over several nodes not those of 16-bit
-  // floats, which are rounded once. Everything else is summed as a whole, for its bits.
-  const bool is_tree = some.order == Order::tree || some.order == Order::nodes;
-  const bool has_halves = &some == &rest() && is_tree && !(by_nodes && is_16_bit_float(memory.dtype()));
+  const Order order = order_for(some, request);
+  const bool by_nodes = order == Order::nodes && two_levels_;
+  // Slices are those of the rest, in its order. Only the trees are cut into slices, and over several nodes not those of
+  // 16-bit floats, which are rounded once. Everything else is summed as a whole, for its bits.
+  const bool is_tree = order == Order::tree || order == Order::nodes;
+  const bool has_halves =
+      &some == &rest() && order == some.order && is_tree && !(by_nodes && is_16_bit_float(memory.dtype()));
   if (request.kind == Request::Kind::to_owners && !has_halves)
-    request = {.kind = Request::Kind::all_reduce, .tensors = {&memory, 1}};
+    request = {.kind = Request::Kind::all_reduce, .tensors = {&memory, 1}, .shards = request.shards};
   if (by_nodes && memory.dtype() == DType::f32) request.wire = compression_;
 
-  const Path path = path_of(some.order, request.kind, padded(memory.bytes()), request.wire.value_or(memory.dtype()));
+  const Path path = path_of(order, request.kind, padded(memory.bytes()), request.wire.value_or(memory.dtype()));
+  place(request, path);
   if (path == Path::under_way) return start_under_way(request);
   if (path == Path::two_levels) return two_levels_->start(request);
   if (path == Path::backend_order && device_ != DeviceKind::cpu)
@@ -164,15 +199,17 @@ Work ReductionPlane::start(Request request) {
   return later(request, [this, path](const Request& kept) { run(path, kept); });
 }
 
-Work ReductionPlane::start_sums(ReduceOp op, std::span<const TensorView> tensors) {
+Work ReductionPlane::start_sums(const Request& request) {
   std::vector<Work> started;
-  for_each_class(tensors, [&](const Class& some, std::span<const TensorView> of_class) {
-    if (device_ == DeviceKind::cpu || some.order != Order::backend)
-      return started.push_back(later({.kind = Request::Kind::all_reduce, .op = op, .tensors = of_class},
-                                     [this, &some](const Request& kept) { run_messages(some, kept); }));
+  for_each_class(request.tensors, [&](const Class& some, std::span<const TensorView> of_class) {
+    if (device_ == DeviceKind::cpu || some.order != Order::backend) {
+      Request part = request;
+      part.tensors = of_class;
+      return started.push_back(later(part, [this, &some](const Request& kept) { run_messages(some, kept); }));
+    }
     // A GPU's backend works meanwhile.
     for (std::vector<TensorView>& parts : messages_of(some.packing, of_class))
-      started.push_back(start_in_backend_order(communicator_, op, std::move(parts)));
+      started.push_back(start_in_backend_order(communicator_, request.op, std::move(parts)));
   });
   return all_of(std::move(started));
 }

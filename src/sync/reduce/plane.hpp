@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -31,7 +32,7 @@ class ReductionPlane {
   Work start(Request request);
 
   /// COLL. As `run` of a sum for all ranks.
-  Work start_sums(ReduceOp op, std::span<const TensorView> tensors);
+  Work start_sums(const Request& request);
 
   SharedAllocation allocate_shared(std::size_t bytes);
 
@@ -47,6 +48,12 @@ class ReductionPlane {
     Packing packing;
   };
 
+  /// The trees that continue one over shards (SumRule::additions).
+  struct Trees {
+    std::vector<std::uint8_t> over_ranks, over_nodes;
+    bool is_by_nodes;  ///< whether sums within the nodes and then over them have the bits of `over_ranks`
+  };
+
   const Class& rest() const { return classes_.back(); }
   const Class& class_of(std::int64_t bytes) const;
   template <class Body>
@@ -55,21 +62,23 @@ class ReductionPlane {
   Path path_of(Order order, Request::Kind kind, std::int64_t bytes, DType wire) const {
     return detail::path_of({device_, layout_, kind, bytes, order, wire});
   }
-  /// An exact sum takes the ways of the tree: all parts of an element come to one rank.
-  static Order order_for(const Class& some, const Request& request) {
-    return request.op == ReduceOp::exact_sum ? Order::tree : some.order;
-  }
+  const Trees& trees_of(int shards);
+  Order order_for(const Class& some, const Request& request);
+  void place(Request& request, Path path);
   bool takes_whole(Path path, std::span<const TensorView> tensors, std::int64_t bytes) const;
   void run_messages(const Class& some, const Request& request);
-  void run(Path path, const Request& request);
+  void run(Path path, Request request);
   Work start_under_way(const Request& request);
 
   Communicator& communicator_;
   DeviceKind device_;
+  std::vector<int> node_of_rank_;
   Layout layout_;
   std::optional<DType> compression_;
   bool has_function_;           ///< to combine on one rank
+  bool asks_for_nodes_;         ///< in whose order the options want sums, whatever their bits
   std::vector<Class> classes_;  ///< from small to large; the last one has no limit
+  std::map<int, Trees> trees_;  ///< by shards
   Scratch packed_;
   // The paths, as far as requests can come to them.
   ByMessages by_messages_;

@@ -153,34 +153,39 @@ Work Reductions::start_guarded(DeviceKind device, std::function<Work()> begin) {
 }
 
 Work Reductions::start(const TensorView& message) {
-  return start_guarded(message.device(), [this, message] {
-    return plane_of(message.device()).start({.kind = Request::Kind::all_reduce, .tensors = {&message, 1}});
+  return start_guarded(message.device(), [this, message, shards = shards_] {
+    return plane_of(message.device())
+        .start({.kind = Request::Kind::all_reduce, .tensors = {&message, 1}, .shards = shards});
   });
 }
 
 Work Reductions::start_scatter(const Sliced& message) {
-  return start_guarded(device_of(message), [this, message] {
-    return plane_of(device_of(message)).start({.kind = Request::Kind::to_owners, .slices = {&message, 1}});
+  return start_guarded(device_of(message), [this, message, shards = shards_] {
+    return plane_of(device_of(message))
+        .start({.kind = Request::Kind::to_owners, .slices = {&message, 1}, .shards = shards});
   });
 }
 
 Work Reductions::start_all_reduce(ReduceOp op, std::span<const TensorView> tensors) {
-  return start_guarded(device_of_any(tensors), [this, op, all = std::vector(tensors.begin(), tensors.end())] {
+  const auto begin = [this, op, shards = shards_, all = std::vector(tensors.begin(), tensors.end())] {
     std::vector<Work> started;
     for_each_device(std::span<const TensorView>{all}, [&](DeviceKind device, std::span<const TensorView> some) {
-      started.push_back(plane_of(device).start_sums(op, some));
+      started.push_back(plane_of(device).start_sums(
+          {.kind = Request::Kind::all_reduce, .op = op, .tensors = some, .shards = shards}));
     });
     return detail::all_of(std::move(started));
-  });
+  };
+  return start_guarded(device_of_any(tensors), begin);
 }
 
 // The names of requests.
 
 void Reductions::all_reduce(ReduceOp op, std::span<const TensorView> tensors) {
-  run({.kind = Request::Kind::all_reduce, .op = op, .tensors = tensors}, &Request::tensors);
+  run({.kind = Request::Kind::all_reduce, .op = op, .tensors = tensors, .shards = shards_}, &Request::tensors);
 }
 void Reductions::reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) {
-  run({.kind = Request::Kind::reduce, .op = op, .tensors = tensors, .root = root}, &Request::tensors);
+  run({.kind = Request::Kind::reduce, .op = op, .tensors = tensors, .root = root, .shards = shards_},
+      &Request::tensors);
 }
 void Reductions::broadcast(std::span<const TensorView> tensors, int root) {
   run({.kind = Request::Kind::broadcast, .tensors = tensors, .root = root}, &Request::tensors);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/tensor/tensor.hpp>
@@ -80,6 +81,22 @@ class LOCKSTEP_PARTS_API Reductions final {
     /// What gradients are rounded to between nodes. Empty if they are not, as where all ranks are on one node.
     std::optional<DType> gradient_compression;
     std::vector<int> slice_owners;  ///< the ranks of the slices that a piece of a message is cut into, in order
+  };
+
+  /// As long as it lives, sums of dense tensors that begin are of ranks that bring the sums of their shares of so many
+  /// shards each (Shares), and continue the tree over the shards: they have the same bits on any number of ranks. The
+  /// same on every rank. 0: each rank brings a part of its own.
+  class [[nodiscard]] OfShards {
+   public:
+    OfShards(Reductions& reductions, int shards)
+        : reductions_{reductions}, before_{std::exchange(reductions.shards_, shards)} {}
+    OfShards(const OfShards&) = delete;
+    OfShards& operator=(const OfShards&) = delete;
+    ~OfShards() { reductions_.shards_ = before_; }
+
+   private:
+    Reductions& reductions_;
+    int before_;
   };
 
   // LOCAL.
@@ -157,6 +174,7 @@ class LOCKSTEP_PARTS_API Reductions final {
   Choice choice_;
   Seam seam_;
   Job* job_;
+  int shards_ = 0;       ///< OfShards
   bool begins_at_wait_;  ///< so that what the program has put around a collective has all of it
 };
 

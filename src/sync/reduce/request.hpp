@@ -39,6 +39,9 @@ struct Request {
   std::span<Tensor> to_gather = {};     ///< of all_gather
   int root = 0;
   std::optional<DType> wire = {};  ///< the type that crosses the network, if not the tensors' own
+  int shards = 0;                  ///< each rank brings the sum of its share of so many (Shares); 0: a part of its own
+  /// What that makes of the tree over those that send: Shares::additions.
+  std::span<const std::uint8_t> additions = {};
 
   bool is_sum() const { return kind == Kind::all_reduce || kind == Kind::to_owners || kind == Kind::reduce; }
 
@@ -49,7 +52,7 @@ struct Request {
   int divisor(int ranks) const { return op == ReduceOp::mean ? ranks : 1; }
 
   /// How their pieces are added up.
-  SumRule rule(int ranks) const { return {.is_exact = op == ReduceOp::exact_sum, .divisor = divisor(ranks)}; }
+  SumRule rule(int ranks) const { return {op == ReduceOp::exact_sum, divisor(ranks), additions}; }
 };
 
 /// Calls `run` with the request in `wait`. Its tensors and slices are kept, not what they refer to.

@@ -45,7 +45,7 @@ bool SharedSums::takes_whole(std::int64_t bytes) const {
 }
 
 void SharedSums::run(const Request& request) {
-  if (request.kind == Request::Kind::to_owners) return sum_own(request.slices.front());
+  if (request.kind == Request::Kind::to_owners) return sum_own(request.slices.front(), request.rule(1));
   if (request.kind == Request::Kind::to_all) return spread(request.slices);
   if (request.tensors.size() > 1 || takes_whole(padded(request.tensors))) return sum_whole(request);
   const TensorView& flat = request.tensors.front();
@@ -101,19 +101,20 @@ void SharedSums::sum_in_slots(const TensorView& flat, const Request& request) {
   if (request.reaches(memory_.rank())) std::memcpy(flat.data(), mine, flat.bytes());
 }
 
-void SharedSums::sum_own(const Sliced& message) {
+void SharedSums::sum_own(const Sliced& message, const SumRule& rule) {
   const auto place = meet_at(message.memory);
   if (!place)
-    return for_each_piece(message, [&](const auto& piece, const auto& bounds) { sum_own_in_slots(piece, bounds); });
+    return for_each_piece(message,
+                          [&](const auto& piece, const auto& bounds) { sum_own_in_slots(piece, bounds, rule); });
   for_each_slice(message, memory_.rank(), [&](std::int64_t first, std::int64_t count) {
     const auto offset = message.memory.slice(first, count).data() - message.memory.data();
-    tree_sum_in_place({place->first + offset, place->stride, memory_.size()}, message.memory.dtype(), count, {},
+    tree_sum_in_place({place->first + offset, place->stride, memory_.size()}, message.memory.dtype(), count, rule,
                       memory_.rank(), memory_.rank() + 1);
   });
 }
 
 /// A piece of every slice at a time, so that all ranks have something to sum.
-void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds) {
+void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds, const SumRule& rule) {
   const auto ranks = static_cast<std::size_t>(memory_.size()), rank = static_cast<std::size_t>(memory_.rank());
   constexpr std::size_t alignment = 16;  // suits every element type
   const std::size_t room = NodeMemory::slot_bytes / ranks / alignment * alignment;
@@ -123,8 +124,8 @@ void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds) {
       copy_bytes(memory_.slot() + r * room, slice_of(flat, bounds, r, first, most));
     memory_.exchange();
     const TensorView mine = slice_of(flat, bounds, rank, first, most);
-    tree_sum({memory_.slots() + rank * room, NodeMemory::slot_stride(), memory_.size()}, mine.dtype(), mine.count(), {},
-             mine.data());
+    tree_sum({memory_.slots() + rank * room, NodeMemory::slot_stride(), memory_.size()}, mine.dtype(), mine.count(),
+             rule, mine.data());
   }
 }
 

@@ -44,8 +44,8 @@ class SharedSums {
   void sum_whole(const Request& request);
   void sum_slice(HostPieces pieces, const TensorView& flat, const Request& request);
   void sum_in_slots(const TensorView& flat, const Request& request);
-  void sum_own(const Sliced& message);
-  void sum_own_in_slots(const TensorView& flat, SliceBounds bounds);
+  void sum_own(const Sliced& message, const SumRule& rule);
+  void sum_own_in_slots(const TensorView& flat, SliceBounds bounds, const SumRule& rule);
   void spread(std::span<const Sliced> messages);
   void spread_in_slots(const TensorView& flat, SliceBounds bounds);
 

@@ -56,8 +56,9 @@ auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds, con
   return start(flat, bounds, Ways::to_owners, sum.data(), rule);
 }
 
-auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds) -> std::shared_ptr<const Message> {
-  return start(flat, bounds, Ways::to_owners);
+auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds, const SumRule& rule)
+    -> std::shared_ptr<const Message> {
+  return start(flat, bounds, Ways::to_owners, nullptr, rule);
 }
 
 auto SumsUnderWay::start_gather(const TensorView& flat, SliceBounds bounds) -> std::shared_ptr<const Message> {

@@ -66,7 +66,7 @@ class SumsUnderWay {
                                                const SumRule& rule = {});
 
   /// The same in place: it replaces this rank's slice.
-  std::shared_ptr<const Message> start_scatter(const TensorView& flat, SliceBounds bounds);
+  std::shared_ptr<const Message> start_scatter(const TensorView& flat, SliceBounds bounds, const SumRule& rule = {});
 
   /// The ranks' slices replace everyone's. Not while other messages are under way.
   std::shared_ptr<const Message> start_gather(const TensorView& flat, SliceBounds bounds);

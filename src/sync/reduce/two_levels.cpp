@@ -126,7 +126,8 @@ void TwoLevels::over_first_ranks(const Request& request) {
   for (std::size_t i = 0; i < request.tensors.size(); i += at_once)
     in_node({.kind = Request::Kind::reduce, .tensors = request.tensors.subspan(i, at_once)});
   if (over_first_ranks_) {
-    over_first_ranks_->run({.kind = Request::Kind::all_reduce, .tensors = request.tensors});
+    over_first_ranks_->run(
+        {.kind = Request::Kind::all_reduce, .tensors = request.tensors, .additions = request.additions});
     for (const TensorView& sum : request.tensors) divide(sum, request.divisor(layout_.ranks), Stream::host());
   }
   give_to_node(request.tensors);
@@ -216,6 +217,7 @@ auto TwoLevels::start_pieces(const Request& request) -> std::shared_ptr<const Me
   for (Piece& piece : pieces) {
     piece.wire = request.wire;
     piece.divisor = request.divisor(layout_.ranks);
+    piece.between_nodes = {.additions = request.additions};
     piece.message = message;
     piece.task = ++tasks_;
     ++message->left_;
@@ -327,7 +329,8 @@ void TwoLevels::send(Piece& piece) {
     convert(piece.own, piece.sent());
   }
   const TensorView sent = piece.sent();
-  piece.sum = piece.between.empty() ? between_->start(sent) : between_->start_scatter(sent, piece.between);
+  piece.sum = piece.between.empty() ? between_->start(sent, piece.between_nodes)
+                                    : between_->start_scatter(sent, piece.between, piece.between_nodes);
   piece.message->unsent_ -= bytes_to_send(piece);
   piece.message->sent_.push_back(piece.sum);
 }

@@ -99,6 +99,7 @@ class TwoLevels {
     std::optional<NodeMemory::Place> place = {};  ///< of `memory`
     std::optional<DType> wire = {};
     int divisor = 1;
+    SumRule between_nodes = {};
     std::shared_ptr<Message> message = {};
     std::uint64_t task = 0;
     Buffer converted = {};  ///< `own` in the type of `wire`

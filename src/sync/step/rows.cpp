@@ -103,8 +103,8 @@ IndexedSlices sum_rows(std::span<const IndexedSlices> parts) {
   return {values, Tensor::from(indices, {rows}), first.dense_shape};
 }
 
-void RowTree::push(IndexedSlices part) {
-  partials_.push_back({std::move(part), 1});
+void RowTree::push(IndexedSlices part, std::int64_t parts) {
+  partials_.push_back({std::move(part), parts});
   while (partials_.size() > 1 && partials_.end()[-2].parts == partials_.back().parts) join_last_two();
 }
 

@@ -17,10 +17,11 @@ namespace lockstep {
 /// added up in the order of the parts and, within a part, in its own; parts without the row add no zero.
 LOCKSTEP_PARTS_API IndexedSlices sum_rows(std::span<const IndexedSlices> parts);
 
-/// The same sum in the tree of fixed_order.hpp. An aligned run of 2^k parts may be summed elsewhere and pushed as one.
+/// The same sum in the tree of fixed_order.hpp.
 class LOCKSTEP_PARTS_API RowTree {
  public:
-  void push(IndexedSlices part);
+  /// The next of the parts, or the sum of so many, which are a whole subtree.
+  void push(IndexedSlices part, std::int64_t parts = 1);
 
   /// Of all parts pushed since the last call. There is at least one.
   IndexedSlices finish();

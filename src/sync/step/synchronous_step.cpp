@@ -24,6 +24,7 @@ class StepUnderWay {
         job_{inside(strategy).group().job()},
         stream_{strategy.store().stream()},
         region_{region},
+        of_shards_{reductions, step.shards},
         sums_{reductions, region},
         declared_{reductions, step.sums, stream_, step.buckets, region} {}
 
@@ -104,6 +105,7 @@ class StepUnderWay {
   Job& job_;
   Stream& stream_;
   AgreedRegion* region_;  ///< null if gradients were ready before the agreement
+  Reductions::OfShards of_shards_;
   RankSums sums_;
   DeclaredSums declared_;
   std::exception_ptr failure_;  ///< of this rank

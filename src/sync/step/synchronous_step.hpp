@@ -45,6 +45,9 @@ struct SynchronousStep {
   /// Agree. What the ranks compare: which step this is, of which variables, and with which sums.
   std::string agree;
 
+  /// Whose sums the ranks bring to all sums of the step (Reductions::OfShards).
+  int shards = 0;
+
   /// Compute, in replica context, where any other agreement is a ContextError from now on. Makes each of `sums`, in
   /// order, and says when pieces of `buckets` are ready. They travel while it continues.
   std::function<void(DeclaredSums& sums)> compute = {};

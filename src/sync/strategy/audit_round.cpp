@@ -52,10 +52,10 @@ void say_only_not_finite(std::span<std::uint64_t> digests) {
   digests.back() = digest_of("not finite");
 }
 
-AuditRound::AuditRound(ReplicaGroup& group, std::int64_t step, std::int64_t shards, AuditSchedule::Turn turn)
+AuditRound::AuditRound(ReplicaGroup& group, std::int64_t step, Shares shares, AuditSchedule::Turn turn)
     : group_{group},
       step_{step},
-      shards_{shards},
+      shares_{std::move(shares)},
       turn_{turn},
       rank_{group.meeting().rank()},
       ranks_{group.meeting().size()},

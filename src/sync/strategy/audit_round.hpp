@@ -11,6 +11,7 @@
 #include <lockstep/core/base/here.hpp>
 
 #include "core/base/parts.hpp"
+#include "core/order/shares.hpp"
 #include "sync/strategy/audit_schedule.hpp"
 #include "sync/strategy/audit_verdict.hpp"
 
@@ -30,8 +31,8 @@ class LOCKSTEP_PARTS_API AuditRound {
  public:
   using Digests = AuditedShard::Digests;
 
-  /// `step` counts from 0, and each rank has `shards` of it. `group` must outlive this object.
-  AuditRound(ReplicaGroup& group, std::int64_t step, std::int64_t shards, AuditSchedule::Turn turn);
+  /// `step` counts from 0. Each rank has one of its shards, or more. `group` must outlive this object.
+  AuditRound(ReplicaGroup& group, std::int64_t step, Shares shares, AuditSchedule::Turn turn);
 
   /// Shards of the batch: that of this rank that another computes too, and that of another that this one computes.
   std::int64_t own() const { return shard_of(rank_); }
@@ -56,12 +57,16 @@ class LOCKSTEP_PARTS_API AuditRound {
                           const std::function<Digests(std::int64_t shard)>& compute, const Here& here) const;
 
  private:
-  std::int64_t shard_of(int rank) const { return rank * shards_ + turn_.shard; }
+  std::int64_t shard_of(int rank) const {
+    const Range share = shares_.of(rank);
+    return share.first + turn_.shard % share.size();
+  }
   int audited_by(int rank) const { return (rank + turn_.ahead) % ranks_; }
   std::vector<AuditedShard> in_question(std::span<const std::int64_t> of_all, std::size_t values) const;
 
   ReplicaGroup& group_;
-  std::int64_t step_, shards_;
+  std::int64_t step_;
+  Shares shares_;
   AuditSchedule::Turn turn_;
   int rank_, ranks_;
   Digests own_, other_;

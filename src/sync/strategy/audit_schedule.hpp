@@ -10,16 +10,17 @@ namespace lockstep {
 
 /// In an audited step, each rank computes one shard of another rank as well, and each has one of its own computed by
 /// another. Whose it is, and which one, is a function of the seed and the step, so every rank knows it. Every shard has
-/// its turn once in as many audits as a rank has shards, and then with another rank, until all have been its auditor.
+/// its turn once in as many audits as the rank that has most has shards, and then with another rank, until all have
+/// been its auditor. A shard of a rank that has fewer has it more often.
 class AuditSchedule {
  public:
-  /// An audit at the end of every `every` steps: 1 or more. `shards` are those of each rank.
+  /// An audit at the end of every `every` steps: 1 or more. `shards` are those of the rank that has most.
   AuditSchedule(std::int64_t every, std::uint64_t seed, int ranks, std::int64_t shards)
       : every_{every}, seed_{seed}, ranks_{ranks}, shards_{shards} {}
 
   struct Turn {
     int ahead;           ///< rank r audits rank r + ahead, modulo the number of ranks; 0 if there is only one
-    std::int64_t shard;  ///< of the audited rank's shards, from 0
+    std::int64_t shard;  ///< of the audited rank's shards, from 0, modulo their number
   };
 
   /// Empty if `step`, counted from 0, is not audited.

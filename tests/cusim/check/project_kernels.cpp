@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -313,6 +314,40 @@ void try_attention(Trial& trial) {
   require_loosely(q.content(), gradient, "causal_softmax_gradient");
 }
 
+/// The sum of `terms` in a tree that is drawn, neither part of which is much longer, and the additions that make it.
+template <class Sum>
+Sum drawn_tree(Trial& trial, std::span<const Sum> terms, std::span<int> additions) {
+  if (terms.size() == 1) return terms.front();
+  const auto size = static_cast<std::int64_t>(terms.size());
+  const auto left = static_cast<std::size_t>(std::max<std::int64_t>(1, size / 4 + trial.below((size + 1) / 2)));
+  const Sum first = drawn_tree(trial, terms.first(left), additions.first(left));
+  const Sum second = drawn_tree(trial, terms.subspan(left), additions.subspan(left));
+  ++additions.back();
+  return static_cast<Sum>(first + second);
+}
+
+/// Sums of up to the most pieces in any tree.
+template <class T>
+void try_given_tree(Trial& trial) {
+  using lockstep::detail::cuda::Additions;
+  using Sum = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
+  const auto parts = static_cast<std::size_t>(2 + trial.below(Additions::most_pieces - 1));
+  const auto pieces = trial.numbers<T>(static_cast<std::int64_t>(parts));
+  const std::vector<Sum> terms(pieces.begin(), pieces.end());
+  std::vector<int> additions(parts);
+  const std::vector<T> expected{static_cast<T>(drawn_tree<Sum>(trial, terms, additions))};
+  Additions packed;
+  std::size_t bit = 0;
+  for (const int count : additions) {
+    for (int i = 0; i < count; ++i, ++bit) packed.words[bit / 64] |= std::uint64_t{1} << bit % 64;
+    ++bit;
+  }
+  OnDevice<T> dpieces{pieces}, sum{1};
+  require(lockstep::detail::cuda::launch_tree_sum<T>(dpieces.data(), 1, static_cast<int>(parts), packed, 1, sum.data(),
+                                                     1, nullptr));
+  require_same(sum.content(), expected, "a given tree of parts");
+}
+
 template <class T>
 void try_reductions(Trial& trial) {
   using Sum = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
@@ -321,7 +356,7 @@ void try_reductions(Trial& trial) {
   const auto pieces = trial.numbers<T>(count * parts);
   const auto x = trial.numbers<T>(count);
   OnDevice<T> dpieces{pieces}, dx{x}, sum{x.size()}, mean{x.size()};
-  require(lockstep::detail::cuda::launch_tree_sum<T>(dpieces.data(), count, parts, 1, sum.data(), count, nullptr));
+  require(lockstep::detail::cuda::launch_tree_sum<T>(dpieces.data(), count, parts, {}, 1, sum.data(), count, nullptr));
   std::vector<T> expected(x.size());
   const auto at = [&](std::size_t i) {
     std::vector<Sum> terms;
@@ -332,8 +367,8 @@ void try_reductions(Trial& trial) {
   for (std::size_t i = 0; i < x.size(); ++i) expected[i] = static_cast<T>(at(i));
   require_same(sum.content(), expected, "tree of parts");
   if (divisor > 1) {  // rounded once, at the end
-    require(
-        lockstep::detail::cuda::launch_tree_sum<T>(dpieces.data(), count, parts, divisor, mean.data(), count, nullptr));
+    require(lockstep::detail::cuda::launch_tree_sum<T>(dpieces.data(), count, parts, {}, divisor, mean.data(), count,
+                                                       nullptr));
     std::vector<T> means(x.size());
     for (std::size_t i = 0; i < x.size(); ++i)
       means[i] = static_cast<T>(static_cast<Sum>(at(i) / static_cast<Sum>(divisor)));
@@ -370,6 +405,10 @@ void try_all(Trial& trial) {
     try_layer_norm<double>(trial);
     try_attention<float>(trial);
     try_attention<double>(trial);
+    try_given_tree<float>(trial);
+    try_given_tree<double>(trial);
+    try_given_tree<BFloat16>(trial);
+    try_given_tree<std::int64_t>(trial);
     try_reductions<float>(trial);
     try_reductions<double>(trial);
     try_reductions<Half>(trial);

@@ -30,7 +30,7 @@ struct FitOptions {
   std::int64_t global_batch = 256;
   std::int64_t steps = 1;
   std::uint64_t seed = 1;  ///< seeds the order of the samples
-  int shards = 8;          ///< a multiple of the number of ranks
+  int shards = 8;          ///< one for each rank or more
   int accumulate = 1;      ///< micro-batches per shard
   /// Threads of each rank that compute whole shards, an equal number each, with kernels that use one thread themselves.
   /// They also share the update of an optimizer that updates by element, and fill their own batches from a source that
@@ -95,8 +95,7 @@ struct FitResult {
 /// of micro-batches sums in another order and so gives different low-order bits. The samples of a step are a function
 /// of (seed, step, global batch) alone, and its sums are one tree over the shards if the strategy reduces in the fixed
 /// order (ReductionOptions). With that and the same number of shards, the weights, the losses and everything reported
-/// to `observer` except times are the same bytes on one rank and on any number of ranks that each hold a power-of-two
-/// number of shards.
+/// to `observer` except times are the same bytes on any number of ranks.
 ///
 /// The shards of a joint model (nn::Model::joint) are computed together, with sums over the ranks on the way. With
 /// `accumulate`, each micro-batch is computed together with those of the same number in all other shards, so the result
@@ -112,9 +111,9 @@ struct FitResult {
 /// statistics and loss. If they differ, the step is not applied. Every rank recomputes the shards in question, calls
 /// Observer::on_audit, and throws AuditError, which names the replica whose result differs from the majority's, or none
 /// if two ranks differ and each reproduces its result. Whose shard a rank computes, and which, follows from seed and
-/// step: each shard has its turn once in as many audits as a rank has shards. A single rank computes its own shard
-/// twice. An audit costs the time of one shard, computed by one thread, and memory for a copy of the gradients; it
-/// changes no bits. A joint model (nn::Model::joint) is refused.
+/// step: each shard has its turn once, at least, in as many audits as the rank that has most has shards. A single rank
+/// computes its own shard twice. An audit costs the time of one shard, computed by one thread, and memory for a copy of
+/// the gradients; it changes no bits. A joint model (nn::Model::joint) is refused.
 ///
 /// The digests of a recorded step (Observer::Digests) travel in its last sum too. The rank then looks at each of its
 /// shards, which may take longer than all at once, but has the same bits.
@@ -146,7 +145,7 @@ struct FitResult {
 /// call.
 ///
 /// Seals the variables first if they are not sealed. InvalidArgument for options below 1, for fewer steps than `start`
-/// has made, unless the ranks divide `shards`, for audits of a joint model, for a model without variables, for a frozen
+/// has made, for fewer `shards` than ranks, for audits of a joint model, for a model without variables, for a frozen
 /// variable that it does not have, if all are frozen, and for no samples to train or test on. MismatchError if the
 /// ranks differ in their options or in the number of samples.
 LOCKSTEP_API FitResult fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,

@@ -65,7 +65,7 @@ class Optimizer::Audit {
   using Compute = std::function<void(std::int64_t shard, Results& results)>;
 
   /// LOCAL, with the same options on every rank. InvalidArgument for `every` below 1, for `first_step` below 0, and for
-  /// a number of shards that the ranks do not divide. The strategy must outlive it.
+  /// fewer shards than ranks. The strategy must outlive it.
   Audit(Strategy& strategy, const Options& options, Compute compute);
   ~Audit();
 

@@ -181,6 +181,12 @@ class LOCKSTEP_API Optimizer {
     /// replicas, added up as the gradients are.
     TensorView statistics = {};
 
+    /// Says that the gradients and numbers of each rank are the sums over its share of so many shards
+    /// (Range::of_rank), added up by FixedOrderAccumulator. The step then has the same bits on any number of ranks. The
+    /// same on every rank. If 0, each rank brings a part of its own, and the bits depend on the number of ranks.
+    /// InvalidArgument for fewer shards than ranks, and for another number than the audit's.
+    int shards = 0;
+
     /// As many on every rank; become their sums over the replicas, modulo 2^64.
     std::span<std::int64_t> integers = {};
 

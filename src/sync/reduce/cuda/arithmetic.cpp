@@ -1,5 +1,9 @@
 #include "sync/reduce/cuda/arithmetic.hpp"
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
@@ -18,13 +22,28 @@ T* elements(const TensorView& view) {
   return reinterpret_cast<T*>(view.data());
 }
 
+Additions packed(std::span<const std::uint8_t> additions) {
+  if (additions.size() > Additions::most_pieces)
+    throw InvalidArgument{
+        fmt::format("a sum over {} ranks with GPUs, whose shares of the shards differ; expected {} or "
+                    "fewer, or a number that divides the shards",
+                    additions.size(), Additions::most_pieces)};
+  Additions packed;
+  std::size_t bit = 0;
+  for (const std::uint8_t count : additions) {
+    for (int addition = 0; addition < count; ++addition, ++bit) packed.words[bit / 64] |= std::uint64_t{1} << bit % 64;
+    ++bit;
+  }
+  return packed;
+}
+
 }  // namespace
 
-void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream) {
+void tree_sum(const Pieces& pieces, const SumRule& rule, const TensorView& sum, Stream& stream) {
   if (sum.count() == 0) return;
   with_element_type(sum.dtype(), [&]<class T>() {
-    check_cuda(launch_tree_sum(elements<const T>(pieces.first), pieces.stride, pieces.count, divisor, elements<T>(sum),
-                               sum.count(), native(stream)),
+    check_cuda(launch_tree_sum(elements<const T>(pieces.first), pieces.stride, pieces.count, packed(rule.additions),
+                               rule.divisor, elements<T>(sum), sum.count(), native(stream)),
                "the launch of a sum over parts");
   });
 }

@@ -5,7 +5,8 @@
 
 namespace lockstep::detail::cuda {
 
-void tree_sum(const Pieces& pieces, int divisor, const TensorView& sum, Stream& stream);
+/// InvalidArgument for the additions of more than 128 pieces.
+void tree_sum(const Pieces& pieces, const SumRule& rule, const TensorView& sum, Stream& stream);
 void add(const TensorView& sum, const TensorView& x, Stream& stream);
 void divide(const TensorView& view, int divisor, Stream& stream);
 

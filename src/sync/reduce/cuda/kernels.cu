@@ -53,16 +53,28 @@ struct Number<BFloat16> : Number<float> {
 template <class T>
 using Sum = typename Number<T>::Sum;
 
-/// The parts come in order. Equal runs join as a binary counter carries, and what is left joins from the right: the
-/// tree of fixed_order_sum. There cannot be more parts than 32 levels hold.
+/// The next bit. Words are not indexed, since that would take them to memory.
+__device__ bool next_bit(Additions& additions) {
+  std::uint64_t* const words = additions.words;
+  const bool bit = words[0] & 1;
+  words[0] = words[0] >> 1 | words[1] << 63;
+  words[1] = words[1] >> 1 | words[2] << 63;
+  words[2] = words[2] >> 1 | words[3] << 63;
+  words[3] >>= 1;
+  return bit;
+}
+
+/// The parts come in order. Without `additions`, equal runs join as a binary counter carries, and what is left joins
+/// from the right: the tree of fixed_order_sum. There cannot be more parts than 32 levels hold.
 template <class T>
-__device__ Sum<T> tree(const T* pieces, std::int64_t piece_stride, int parts, std::int64_t i) {
+__device__ Sum<T> tree(const T* pieces, std::int64_t piece_stride, int parts, Additions additions, std::int64_t i) {
   using N = Number<T>;
+  const bool is_given = additions.words[0] != 0;
   Sum<T> run[32];
   int top = 0;
   for (int part = 0; part < parts; ++part) {
     Sum<T> value = N::wide(pieces[part * piece_stride + i]);
-    for (int carry = part; carry & 1; carry >>= 1) value = N::plus(run[--top], value);
+    for (int carry = part; is_given ? next_bit(additions) : carry & 1; carry >>= 1) value = N::plus(run[--top], value);
     run[top++] = value;
   }
   Sum<T> sum = run[--top];
@@ -76,10 +88,10 @@ __device__ Sum<T> quotient(Sum<T> value, int divisor) {
 }
 
 template <class T>
-__global__ void tree_sum_kernel(const T* pieces, std::int64_t piece_stride, int parts, int divisor, T* sum,
-                                std::int64_t count) {
+__global__ void tree_sum_kernel(const T* pieces, std::int64_t piece_stride, int parts, Additions additions, int divisor,
+                                T* sum, std::int64_t count) {
   for (std::int64_t i = first_index(); i < count; i += stride())
-    sum[i] = Number<T>::rounded(quotient<T>(tree(pieces, piece_stride, parts, i), divisor));
+    sum[i] = Number<T>::rounded(quotient<T>(tree(pieces, piece_stride, parts, additions, i), divisor));
 }
 
 template <class T>
@@ -98,10 +110,10 @@ __global__ void divide_kernel(T* values, int divisor, std::int64_t count) {
 }  // namespace
 
 template <class T>
-cudaError_t launch_tree_sum(const T* pieces, std::int64_t piece_stride, int parts, int divisor, T* sum,
-                            std::int64_t count, cudaStream_t stream) {
-  return launch(tree_sum_kernel<T>, blocks_for(count, threads), threads, stream, pieces, piece_stride, parts, divisor,
-                sum, count);
+cudaError_t launch_tree_sum(const T* pieces, std::int64_t piece_stride, int parts, const Additions& additions,
+                            int divisor, T* sum, std::int64_t count, cudaStream_t stream) {
+  return launch(tree_sum_kernel<T>, blocks_for(count, threads), threads, stream, pieces, piece_stride, parts, additions,
+                divisor, sum, count);
 }
 
 template <class T>
@@ -114,9 +126,10 @@ cudaError_t launch_divide(T* values, int divisor, std::int64_t count, cudaStream
   return launch(divide_kernel<T>, blocks_for(count, threads), threads, stream, values, divisor, count);
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                              \
-  template cudaError_t launch_tree_sum<T>(const T*, std::int64_t, int, int, T*, std::int64_t, cudaStream_t); \
-  template cudaError_t launch_add<T>(T*, const T*, std::int64_t, cudaStream_t);                              \
+#define LOCKSTEP_INSTANTIATE(T)                                                                                 \
+  template cudaError_t launch_tree_sum<T>(const T*, std::int64_t, int, const Additions&, int, T*, std::int64_t, \
+                                          cudaStream_t);                                                        \
+  template cudaError_t launch_add<T>(T*, const T*, std::int64_t, cudaStream_t);                                 \
   template cudaError_t launch_divide<T>(T*, int, std::int64_t, cudaStream_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(double)

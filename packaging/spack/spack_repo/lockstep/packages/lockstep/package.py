@@ -8,7 +8,7 @@ from spack.package import *
 
 class Lockstep(MesonPackage, CudaPackage):
     """Synchronous data-parallel training under mpirun, for programs in C++20. Training ends in
-    the same weights, byte for byte, on 1, 2, 4 or 8 ranks."""
+    the same weights, byte for byte, on any number of ranks."""
 
     # It has no public address: what is built is the branch main of the repository that this file
     # is in, or with `dev_path=CHECKOUT` a checkout, with its changes.

@@ -1,0 +1,79 @@
+// Sums over shards on any number of ranks and nodes: the bits of one rank that has all shards.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "support/reductions_of.hpp"
+#include "support/shard_sums.hpp"
+#include "support/thread_communicator.hpp"
+#include "sync/reduce/paths.hpp"
+
+using namespace lockstep;
+using lockstep::test::on_threads;
+using lockstep::test::ThreadCommunicator;
+
+namespace {
+
+/// What some rank has got wrong, on nodes of so many ranks.
+template <class T>
+std::string wrong(ReductionOptions::Kind kind, int ranks, int ranks_of_node, int shards, std::int64_t count) {
+  std::vector<int> nodes;
+  for (int rank = 0; rank < ranks; ++rank) nodes.push_back(rank / ranks_of_node);
+  std::vector<std::string> of_rank(static_cast<std::size_t>(ranks));
+  on_threads(ranks, [&](ThreadCommunicator& communicator) {
+    const int rank = communicator.rank();
+    const auto reductions = test::reductions_of(communicator, {.kind = kind}, nodes);
+    for (const auto& [what, is_right] : test::ShardSums<T>{*reductions, rank, ranks, shards, count}.results())
+      if (!is_right) of_rank[static_cast<std::size_t>(rank)] += what + " on " + std::to_string(rank) + "; ";
+  });
+  std::string all;
+  for (const std::string& each : of_rank) all += each;
+  return all;
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a sum over shards has the same bits on any number of ranks", "", float, double) {
+  for (const auto& [shards, ranks] : {std::pair{8, 3}, {8, 5}, {8, 7}, {6, 2}, {6, 4}, {6, 5}, {11, 4}, {16, 9}})
+    for (const std::int64_t count : {3, 5'000}) {
+      CAPTURE(shards, ranks, count);
+      CHECK(wrong<TestType>(ReductionOptions::Kind::fixed_order, ranks, ranks, shards, count) == "");
+      CHECK(wrong<TestType>(ReductionOptions::Kind::to_one_rank, ranks, ranks, shards, count) == "");
+    }
+}
+
+TEST_CASE("a sum over shards has the same bits on any number of nodes") {
+  for (const auto& [ranks, ranks_of_node] : {std::pair{5, 1}, {5, 2}, {6, 2}, {10, 2}, {7, 4}})
+    for (const int shards : {10, 16})
+      for (const std::int64_t count : {3, 5'000}) {
+        CAPTURE(ranks, ranks_of_node, shards, count);
+        CHECK(wrong<float>(ReductionOptions::Kind::automatic, ranks, ranks_of_node, shards, count) == "");
+      }
+}
+
+TEST_CASE("without its shards, a sum of shares that differ has other bits") {
+  bool differs = false;
+  on_threads(5, [&](ThreadCommunicator& communicator) {
+    const auto reductions = test::in_fixed_order(communicator);
+    test::ShardSums<float> sums{*reductions, communicator.rank(), 5, 8, 1000};
+    const auto with = sums.sum_over(8), without = sums.sum_over(0);
+    if (communicator.rank() == 0) differs = with != without;
+  });
+  CHECK(differs);
+}
+
+TEST_CASE("of the tree over ranks, that over nodes is left where each node has a subtree") {
+  using Additions = std::vector<std::uint8_t>;
+  const auto over_nodes = [](int shards, std::vector<int> nodes) {
+    return detail::additions_over_nodes(Shares{shards, static_cast<int>(nodes.size())}.additions(), nodes);
+  };
+  // Ten ranks of 16 shards: ((01 23) 45) (67 89), by nodes ((0 1) 2) (3 4).
+  CHECK(over_nodes(16, {0, 0, 1, 1, 2, 2, 3, 3, 4, 4}) == Additions{0, 1, 1, 0, 2});
+  CHECK(over_nodes(8, {0, 1, 2, 3, 4}) == Additions{0, 1, 1, 0, 2});
+  CHECK(over_nodes(8, {0, 0, 1, 2, 2}) == Additions{0, 1, 1});  // ((01) 2) (34)
+  CHECK_FALSE(over_nodes(8, {0, 0, 1, 1, 2}));                  // 2 is no neighbour of 3 in the tree
+  CHECK_FALSE(over_nodes(8, {0, 1, 0, 1, 2}));
+}
