@@ -76,6 +76,13 @@ TEST_CASE("a place that nobody knows is left out") {
   tag.count = 2;
   CHECK(describe(tag) == "merge_call #2");
   CHECK(site_of(Here{}).empty());
+  // Made by hand, and without a line.
+  CHECK(site_of(Here{"solver/cg.c", 41}) == "cg.c:41");
+  tag.set_site(Here{"solver/cg.c", 41});
+  CHECK(tag.site_text() == "cg.c:41");
+  CHECK(site_of(Here{"the residual/norm", 0}) == "the residual/norm");
+  tag.set_site(Here{"the residual/norm", 0});
+  CHECK(tag.site_text() == "the residual/norm");
 }
 
 TEST_CASE("a header of the standard library is no place in a program") {

@@ -16,13 +16,14 @@ bool is_header_of_libraries(std::string_view file) {
 
 std::string_view file_of(const Here& here) {
   const std::string_view file = here.file_name();
-  if (here.line() == 0 || is_header_of_libraries(file)) return {};
+  if (here.line() == 0) return file;
+  if (is_header_of_libraries(file)) return {};
   return file.substr(file.find_last_of('/') + 1);  // npos + 1 is 0
 }
 
 std::string site_of(const Here& here) {
   const std::string_view file = file_of(here);
-  return file.empty() ? std::string{} : fmt::format("{}:{}", file, here.line());
+  return file.empty() || here.line() == 0 ? std::string{file} : fmt::format("{}:{}", file, here.line());
 }
 
 std::string call_text(std::string_view call, const Here& here) {

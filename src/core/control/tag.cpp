@@ -47,7 +47,7 @@ void Tag::set_site(const Here& here) {
   std::string_view file = file_of(here);
   if (file.empty()) return;
   char line[16] = ":";
-  const char* const end = std::to_chars(line + 1, line + sizeof line, here.line()).ptr;
+  const char* const end = here.line() == 0 ? line : std::to_chars(line + 1, line + sizeof line, here.line()).ptr;
   const std::string_view number{line, static_cast<std::size_t>(end - line)};
   file = cut(file, sizeof site - number.size());
   std::copy(number.begin(), number.end(), std::copy(file.begin(), file.end(), site));

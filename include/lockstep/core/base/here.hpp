@@ -6,8 +6,29 @@
 
 namespace lockstep {
 
-/// A place in the program, for messages. A function whose messages may blame its caller takes one as its last argument.
-using Here = std::source_location;
+/// A place in the program, for messages. A function whose messages may blame its caller takes one as its last argument,
+/// `Here here = Here::current()`.
+class Here {
+ public:
+  /// An unknown place.
+  constexpr Here() = default;
+
+  /// A line of a file. With line 0, `file` is a name that the program gives the place itself, as "the residual". The
+  /// text must live as long as the program.
+  constexpr Here(const char* file, std::uint32_t line) noexcept : file_{file}, line_{line} {}
+
+  /// The place of the call, also where it is a default argument.
+  static constexpr Here current(std::source_location at = std::source_location::current()) noexcept {
+    return at.line() == 0 ? Here{} : Here{at.file_name(), at.line()};
+  }
+
+  constexpr const char* file_name() const noexcept { return file_; }
+  constexpr std::uint32_t line() const noexcept { return line_; }
+
+ private:
+  const char* file_ = "";
+  std::uint32_t line_ = 0;
+};
 
 namespace detail {
 
