@@ -1,9 +1,9 @@
 # Builds these programs with an installed lockstep: cmake -S . -B build -DCMAKE_PREFIX_PATH=PREFIX && cmake --build build
 cmake_minimum_required(VERSION 3.16)
-project(lockstep-examples LANGUAGES CXX)
+project(lockstep-examples LANGUAGES C CXX)
 
-find_package(lockstep REQUIRED COMPONENTS models OPTIONAL_COMPONENTS torch)
-# One of them calls MPI itself. CMake stops at a compiler wrapper without headers, as in Debian's openmpi-bin, instead of
+find_package(lockstep REQUIRED COMPONENTS models c OPTIONAL_COMPONENTS torch)
+# Two of them call MPI themselves. CMake stops at a compiler wrapper without headers, as in Debian's openmpi-bin, instead of
 # saying that it found no MPI.
 find_program(wrapper mpicxx)
 set(wrapper_fails 0)
@@ -12,7 +12,7 @@ if(wrapper)
     RESULT_VARIABLE wrapper_fails OUTPUT_QUIET ERROR_QUIET)
 endif()
 if(wrapper_fails EQUAL 0)
-  find_package(MPI COMPONENTS CXX)
+  find_package(MPI COMPONENTS C CXX)
 endif()
 
 foreach(name first gentle trainer sums tensors)
@@ -28,6 +28,11 @@ endforeach()
 if(MPI_CXX_FOUND)
   add_executable(solver_and_trainer solver_and_trainer.cpp)
   target_link_libraries(solver_and_trainer lockstep::lockstep MPI::MPI_CXX)
+endif()
+
+if(MPI_C_FOUND)
+  add_executable(heat heat.c)
+  target_link_libraries(heat lockstep::c MPI::MPI_C m)
 endif()
 
 # The first reads its data with lockstep's readers.

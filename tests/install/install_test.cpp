@@ -76,8 +76,8 @@ std::vector<std::string> files_below(const fs::path& folder) {
 
 /// Those that other programs link. Sorted, as files_below has their files.
 std::vector<std::string> installed_libraries() {
-  if (from_meson("LOCKSTEP_HAS_TORCH") == "yes") return {"lockstep-torch", "lockstep-models", "lockstep"};
-  return {"lockstep-models", "lockstep"};
+  if (from_meson("LOCKSTEP_HAS_TORCH") == "yes") return {"lockstep-torch", "lockstep-models", "lockstep-c", "lockstep"};
+  return {"lockstep-models", "lockstep-c", "lockstep"};
 }
 
 /// How a program ends that links all that the package names, and the flags that pkg-config gives for it.
@@ -192,6 +192,34 @@ TEST_CASE("a program of another project builds against the installed package and
   for (const char* rank : {"rank 0", "rank 1"})
     CHECK(lines_starting_with(outcome.out, rank) ==
           std::vector<std::string>{fmt::format("{} of 2: total 3, weights -0.4375 -2.125", rank)});
+}
+
+TEST_CASE("a program in C builds against the installed package, by pkg-config and by CMake without C++") {
+  const std::string mpicc = from_meson("LOCKSTEP_MPICC"), source = from_meson("LOCKSTEP_C_CONSUMER");
+  if (mpicc.empty()) {
+    WARN("skipped: mpicc may be another MPI's, or the libraries are sanitized");
+    return;
+  }
+  const fs::path folder = installed().scratch() / "in-c";
+  fs::create_directories(folder);
+  std::ofstream{folder / "CMakeLists.txt"} << "cmake_minimum_required(VERSION 3.16)\nproject(consumer C)\n"
+                                              "find_package(lockstep REQUIRED COMPONENTS c)\nadd_executable(heat "
+                                           << source << ")\ntarget_link_libraries(heat lockstep::c m)\n";
+  std::vector<std::string> ways{
+      fmt::format("{0} -std=c99 {1} $(pkg-config --cflags --libs lockstep-c) -lm "
+                  "-Wl,-rpath,$(pkg-config --variable=libdir lockstep-c) -o {2}/heat && {2}/heat",
+                  mpicc, source, folder.string())};
+  if (const std::string cmake = from_meson("LOCKSTEP_CMAKE"); !cmake.empty())
+    ways.push_back(
+        fmt::format("{0} -S {1} -B {1}/build -DCMAKE_C_COMPILER={2} -DCMAKE_PREFIX_PATH={3} >&2 && "
+                    "{0} --build {1}/build >&2 && {1}/build/heat",
+                    cmake, folder.string(), mpicc,
+                    (installed().root() / fs::path{from_meson("LOCKSTEP_PREFIX")}.relative_path()).string()));
+  for (const std::string& way : ways) {
+    const Outcome outcome = installed().shell(way);
+    INFO(outcome.err);
+    CHECK(outcome.out == "2606 steps, heat 0x1.325c98a01ea29p+12\n");
+  }
 }
 
 TEST_CASE("the first error of a compiler without C++20 names those that have it") {

@@ -136,6 +136,16 @@ TEST_CASE("a row in words names the step, and a call only if it was made there")
   table.rows.move_to(position);
   table.rows.enter(Phase::alone);
   CHECK(words() == "was after step 5, working alone (trainer.cpp:33)");
+  // A program without steps has phases, with names or without.
+  Position phase{.where = Position::Where::in_phase, .since = 3};
+  table.rows.enter(Phase::computing);
+  table.rows.move_to(phase);
+  CHECK(words() == "was computing");
+  std::string_view{"assembling"}.copy(phase.site, Position::site_capacity);
+  table.rows.move_to(phase);
+  CHECK(words() == "was in 'assembling', computing");
+  table.rows.enter_meeting(4, merge_tag());
+  CHECK(words() == "was in 'assembling', waiting at merge_call #5 (trainer.cpp:120)");
 }
 
 TEST_CASE("one process of all claims the report") {

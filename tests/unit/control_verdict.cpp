@@ -196,6 +196,7 @@ TEST_CASE("what a tag is about, in words") {
   CHECK(describe(tag_of(TagKind::leave)) == "the end of the job");
   CHECK(describe(tag_of(TagKind::error)) == "a failure");
   CHECK(describe(tag_of(TagKind::broadcast)) == "broadcast #5 (trainer.cpp:120)");
+  CHECK(describe(tag_of(TagKind::agree)) == "agree #5 (trainer.cpp:120)");
   CHECK(describe(tag_of(TagKind::chief)) == "the end of the chief's work (trainer.cpp:120)");
 }
 
@@ -219,6 +220,8 @@ TEST_CASE("a place in the training is told as its user counts") {
   failed.after = TagKind::merge;
   failed.count = 2;
   CHECK(place_of_failure(failed) == "in step 5, computing after merge_call #2 (trainer.cpp:120)");
+  failed.where = Where::in_phase;
+  CHECK(place_of_failure(failed) == "computing after merge_call #2 (trainer.cpp:120)");
 }
 
 TEST_CASE("ranks that disagree in a step name it") {

@@ -15,7 +15,7 @@ using detail::judge_drift;
 
 namespace {
 
-const std::vector<detail::AttestedValue> values{{"variable 'dense/weights'"},
+const std::vector<detail::ComparedValue> values{{"variable 'dense/weights'"},
                                                 {"optimizer state 'dense/weights@momentum'"}};
 
 std::vector<std::string> replicas(int count) {

@@ -137,7 +137,7 @@ TEST_CASE("a heartbeat that says what cannot be is none, even with the right sea
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.observed.row = ranks_of_job; }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.phase = static_cast<Phase>(6); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.last.kind = static_cast<TagKind>(tag_kinds); }));
-  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.where = static_cast<Position::Where>(3); }));
+  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.where = static_cast<Position::Where>(4); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.kind = static_cast<detail::RunKind>(200); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.open_line = static_cast<OpenLine>(3); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.last.site[2] = '\x1b'; }));

@@ -5,6 +5,8 @@
 
 #include <lockstep/core/base/error.hpp>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep {
 
 /// Whether the user's options or files caused a failure, so that no rank is to blame for it.
@@ -16,6 +18,6 @@ constexpr bool is_about_input(Error::ExitCode code) {
 /// `user_input` if that is its cause, otherwise `peer_failed`.
 Error::ExitCode exit_code_of(const std::exception& error);
 /// `exception` must not be null.
-Error::ExitCode exit_code_of(const std::exception_ptr& exception);
+LOCKSTEP_PARTS_API Error::ExitCode exit_code_of(const std::exception_ptr& exception);
 
 }  // namespace lockstep

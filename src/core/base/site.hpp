@@ -19,6 +19,6 @@ std::string_view file_of(const Here& here);
 LOCKSTEP_PARTS_API std::string site_of(const Here& here);
 
 /// How a message about a call begins: "merge_call (trainer.cpp:120): ".
-std::string call_text(std::string_view call, const Here& here);
+LOCKSTEP_PARTS_API std::string call_text(std::string_view call, const Here& here);
 
 }  // namespace lockstep

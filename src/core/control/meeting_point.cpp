@@ -343,6 +343,12 @@ void MeetingPoint::enter_run(const Here& here) {
       trace::Ring::begin(is_step ? trace::Kind::step : trace::Kind::run, name_of_run(position_.kind, position_.step));
 }
 
+void MeetingPoint::name_phase(std::string_view name) {
+  keep_text(name, position_.site);
+  site_ = {};  // the next run writes its own
+  move_to(Position::Where::in_phase);
+}
+
 void MeetingPoint::leave_run(int strategy, const Here& here, std::string_view result, const Comparison& comparison) {
   const AtEnd leave{[this] { leave_depth(); }};
   Tag tag = next_tag(TagKind::close, strategy, here, result);

@@ -202,6 +202,9 @@ class MeetingPoint {
   /// empty if that is not known.
   void enter_run(const Here& here = {});
 
+  /// LOCAL, outside of runs. From here on this rank is in a phase of that name; if it is empty, in one without a name.
+  void name_phase(std::string_view name);
+
   /// LOCAL. Names the next outermost runs for messages. Without it, each counts as the next step.
   void set_step(std::uint64_t step, detail::RunKind kind) { named_.emplace(step, kind); }
 

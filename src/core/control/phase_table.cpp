@@ -357,15 +357,18 @@ std::string place_of(const PhaseTable::Snapshot& row) {
   const std::string run = name_of_run(position.kind, position.step);
   const bool meets = row.phase == Phase::meeting;
   if (meets && row.last.kind == TagKind::close) return fmt::format("at the end of {}, waiting for the others", run);
-  const std::string where = describe(position.where, position.kind, position.step);
-  if (meets) return fmt::format("{}, waiting at {}", where, describe(row.last));
+  const std::string_view site{position.site, ::strnlen(position.site, sizeof position.site)};
+  const bool in_phase = position.where == Position::Where::in_phase;
+  std::string where = describe(position.where, position.kind, position.step);
+  if (in_phase && !site.empty()) where = fmt::format("in '{}'", site);
+  if (!where.empty()) where += ", ";
+  if (meets) return fmt::format("{}waiting at {}", where, describe(row.last));
   const std::string_view doing = row.phase == Phase::alone    ? "working alone"
                                  : row.phase == Phase::device ? "waiting for its GPU"
                                                               : "computing";
   if (row.group == position.group && row.met_last() > position.since && is_call(row.last.kind))
-    return fmt::format("{}, {} after {}", where, doing, describe(row.last));
-  return fmt::format("{}, {}{}", where, doing,
-                     bracketed({position.site, ::strnlen(position.site, sizeof position.site)}));
+    return fmt::format("{}{} after {}", where, doing, describe(row.last));
+  return fmt::format("{}{}{}", where, doing, in_phase ? std::string{} : bracketed(site));
 }
 
 std::string describe(const PhaseTable::Snapshot& row) {

@@ -56,9 +56,13 @@ void Tag::set_site(const Here& here) {
 void Tag::set_text(std::string_view full) {
   text_digest = full.empty() ? 0 : digest_of(full);
   text_size = full.size();
-  std::memset(text, 0, sizeof text);
-  const std::string_view kept = cut(full, sizeof text);
-  std::replace_copy_if(kept.begin(), kept.end(), text, is_control, ' ');
+  keep_text(full, text);
+}
+
+void keep_text(std::string_view text, std::span<char> kept) {
+  std::ranges::fill(kept, '\0');
+  const std::string_view fits = cut(text, kept.size());
+  std::replace_copy_if(fits.begin(), fits.end(), kept.begin(), is_control, ' ');
 }
 
 std::string_view TagName::site_text() const {
@@ -114,6 +118,7 @@ std::string describe(const TagName& tag) {
     case TagKind::merge: return call("merge_call");
     case TagKind::request: return call("request");
     case TagKind::group: return "the making of a group" + at;
+    case TagKind::agree: return call("agree");
     case TagKind::sum: return fmt::format("sum #{} of the step{}", tag.count, at);
     case TagKind::open_sum: return "the sum of all_reduce_async" + at;
     case TagKind::close: return "the end of the step";
@@ -139,6 +144,7 @@ std::string describe(Position::Where where, detail::RunKind kind, std::uint64_t 
     case Position::Where::before_runs: return "before the first step";
     case Position::Where::in_run: return "in " + name_of_run(kind, step);
     case Position::Where::after_run: return "after " + name_of_run(kind, step);
+    case Position::Where::in_phase: return {};
   }
   return "?";
 }
@@ -150,7 +156,8 @@ bool is_call(TagKind kind) {
 }
 
 std::string place_of_failure(const Tag& tag) {
-  const std::string text = describe(tag.where, tag.run_kind, tag.step) + ", computing";
+  const std::string where = describe(tag.where, tag.run_kind, tag.step);
+  const std::string text = where + (where.empty() ? "computing" : ", computing");
   if (tag.after == TagKind::error) return text + bracketed(tag.site_text());
   TagName last = tag;
   last.kind = tag.after;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -32,6 +33,7 @@ enum class TagKind : std::uint8_t {
   broadcast,  ///< a broadcast of tensors, or of an object
   chief,      ///< the end of what the chief does alone in a call of all
   group,      ///< making a group of some of the ranks; `text` lists them
+  agree,      ///< that all ranks are at this place; `text` is the program's label
   request,    ///< what a group was asked for, and does while the program goes on
   sum,        ///< no agreement: a sum that an earlier one covers, numbered by `count`
   open_sum,   ///< no agreement: the sum of an all_reduce_async
@@ -42,10 +44,15 @@ enum class TagKind : std::uint8_t {
 using detail::TagKind;
 inline constexpr std::size_t tag_kinds = static_cast<std::size_t>(TagKind::open_sum) + 1;
 
-/// Where in the training a rank is, as its user counts.
+/// Where in the training, or in another program, a rank is, as its user counts.
 struct Position {
   static constexpr std::size_t site_capacity = 48;
-  enum class Where : std::uint8_t { before_runs, in_run, after_run };
+  enum class Where : std::uint8_t {
+    before_runs,
+    in_run,
+    after_run,
+    in_phase,  ///< of a program that has no runs
+  };
 
   Where where = Where::before_runs;
   detail::RunKind kind = detail::RunKind::step;  ///< of the latest outermost run
@@ -53,7 +60,8 @@ struct Position {
   std::uint64_t step = 0;                        ///< of the latest outermost run, from 1
   std::uint64_t since = 0;                       ///< the number of agreements before this position
   std::uint64_t group = 0;                       ///< the key of the group whose agreements these are; 0 for all ranks
-  char site[site_capacity] = {};                 ///< of the latest outermost run, as in a Tag; empty if unknown
+  char site[site_capacity] = {};                 ///< of the latest outermost run, as in a Tag; empty if unknown. Of
+                                                 ///< a phase: the name that the program gives it, or empty
 };
 
 /// What sentences say of a tag. Of whole words, without padding, as a Position is.
@@ -130,11 +138,14 @@ bool is_call(TagKind kind);
 /// "step 5", "the evaluation after step 5".
 std::string name_of_run(detail::RunKind kind, std::uint64_t step);
 
-/// "in step 5", "after step 5", "before the first step".
+/// "in step 5", "after step 5", "before the first step"; empty in a phase.
 std::string describe(Position::Where where, detail::RunKind kind, std::uint64_t step);
 
 /// Where a rank announced the failure `tag`: "in step 5, computing after merge_call #1 (trainer.cpp:120)".
 std::string place_of_failure(const Tag& tag);
+
+/// Stores the beginning of `text` in `kept`, with control characters as spaces and zeros after it.
+void keep_text(std::string_view text, std::span<char> kept);
 
 /// `text` on one line: control characters become spaces, and bytes that are no UTF-8 as `printable` has them.
 std::string one_line(std::string_view text);

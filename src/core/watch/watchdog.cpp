@@ -315,6 +315,8 @@ class Watchdog::Thread {
     const int code = static_cast<int>(finding.code);
     const bool printing = !elsewhere && claim_report(&table_, code);
     if (printing) print_last_line(line, code);
+    if (options_.on_lost && !elsewhere)
+      options_.on_lost(finding.sentence, static_cast<Error::ExitCode>(table_.code_of_report(code)));
     // The report is printed, or another rank is about to print it: from here on SIGTERM may end this process at once.
     signals_.let_through();
     // mpirun also reports a rank that died, and its exit code says more than ours, so it gets time to end the job. A

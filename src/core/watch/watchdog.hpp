@@ -31,6 +31,9 @@ struct WatchdogOptions {
   /// If set, it is called from the watchdog's thread when the process that started this one has ended, and does not
   /// return: no line reaches anybody any more.
   std::function<void()> on_orphaned = {};
+  /// If set, it is called from the watchdog's thread of each rank, once, when a failure is reported or another rank has
+  /// reported it, before this rank ends the job. Need not return.
+  std::function<void(const std::string& sentence, Error::ExitCode)> on_lost = {};
   /// With `none`, SIGTERM ends this process at once. A rank that SIGTERM has ended counts as one that was told to end:
   /// this one may be about to be ended too, as mpirun does with a whole job.
   KeptSignals::Keep signals = KeptSignals::Keep::both;

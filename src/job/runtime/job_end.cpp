@@ -306,7 +306,7 @@ void JobEnd::finalized() {
 void JobEnd::on_exit(int status, void*) {
   JobEnd* const end = current.load();
   // A process that the program has forked ends without this one. MPICH's MPI_Abort calls exit.
-  if (!end || end->process_ != ::getpid() || end->is_retired_ || MpiSession::is_aborting()) return;
+  if (!end || end->process_ != ::getpid() || end->is_retired_ || end->gives_way_ || MpiSession::is_aborting()) return;
   current = nullptr;
   try {
     end->exited(status);
@@ -317,7 +317,7 @@ void JobEnd::on_exit(int status, void*) {
 
 int JobEnd::on_finalize(MPI_Comm, int, void*, void*) {
   JobEnd* const end = current.load();
-  if (end && end->process_ == ::getpid() && !end->is_retired_) end->finalized();
+  if (end && end->process_ == ::getpid() && !end->is_retired_ && !end->gives_way_) end->finalized();
   return MPI_SUCCESS;
 }
 
@@ -330,21 +330,25 @@ void JobEnd::on_terminate() {
     print_last_line("lockstep: error: " + message_of(exception), static_cast<int>(exit_code_of(exception)));
     std::_Exit(static_cast<int>(exit_code_of(exception)));
   }
+  end->because_of(exception);
+}
+
+void JobEnd::because_of(const std::exception_ptr& exception) {
   // Nobody is left to be told.
-  end->speak();
+  speak();
   // The others may wait for this rank elsewhere, and never come to hear of it.
-  end->reports_ = false;
-  const Error::ExitCode code = end->after(exception);
+  reports_ = false;
+  const Error::ExitCode code = after(exception);
   // All ranks know of the failure, and MPI must be left as it is.
   if (!MpiSession::may_call_mpi()) MpiSession::abort_job(static_cast<int>(code));
-  end->leave();
+  leave();
   // The stack is not unwound, so nothing is destroyed. MPI ends here, in order, with the other ranks. mpirun ends those
   // that are left when this process has ended, so they come first.
   MpiSession::finalize();
-  if (end->phases_) {
-    end->phases_->count_finished();
-    for (std::chrono::milliseconds waited{0};
-         waited < until_others_come && end->phases_->finished() < ranks_on_this_node(); ++waited)
+  if (phases_) {
+    phases_->count_finished();
+    for (std::chrono::milliseconds waited{0}; waited < until_others_come && phases_->finished() < ranks_on_this_node();
+         ++waited)
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
   std::_Exit(static_cast<int>(code));

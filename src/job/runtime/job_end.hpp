@@ -59,8 +59,14 @@ class JobEnd {
   /// no failure or ignored it, are told wherever they are. LOCAL if this rank has left.
   void leave() noexcept;
 
+  /// From any thread, when the job is lost: the program may end this process in its own way, by exit or MPI_Finalize.
+  void give_way() { gives_way_ = true; }
+
   /// Whether this rank has known of a failure. From any thread.
   bool has_failed() const { return said_; }
+
+  /// As std::terminate does. Does not return.
+  [[noreturn]] void because_of(const std::exception_ptr& exception);
 
   enum class Blame : std::uint8_t { this_rank, nobody };
 
@@ -105,7 +111,8 @@ class JobEnd {
   bool speaks_;
   std::atomic<bool> said_ = false;  ///< the failure: by replica 0, to which other ranks leave it
   bool has_left_ = false;           ///< the job, with all ranks
-  bool is_retired_ = false;         ///< the runtime has ended before it was destroyed
+  std::atomic<bool> gives_way_ = false;
+  bool is_retired_ = false;  ///< the runtime has ended before it was destroyed
   pid_t process_ = ::getpid();
   std::thread::id thread_ = std::this_thread::get_id();  ///< the only one that meets other ranks
   Deadline& others_come_;

@@ -31,16 +31,6 @@
 namespace lockstep {
 namespace {
 
-/// Before the ranks know each other's task and host.
-std::vector<std::string> plain_names(int ranks, std::span<const int> world_ranks) {
-  std::vector<std::string> names;
-  for (int rank = 0; rank < ranks; ++rank)
-    names.push_back(world_ranks.empty()
-                        ? fmt::format("replica {}", rank)
-                        : fmt::format("replica {} (world rank {})", rank, world_ranks[static_cast<std::size_t>(rank)]));
-  return names;
-}
-
 std::shared_ptr<Job> meet_ranks(std::optional<int> guest, std::span<const int> world_ranks) {
   auto channel = make_mpi_channel(guest);
   auto names = plain_names(channel->size(), world_ranks);
@@ -93,6 +83,15 @@ void tell_supervisor() {
 }
 
 }  // namespace
+
+std::vector<std::string> plain_names(int ranks, std::span<const int> world_ranks) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < ranks; ++rank)
+    names.push_back(world_ranks.empty()
+                        ? fmt::format("replica {}", rank)
+                        : fmt::format("replica {} (world rank {})", rank, world_ranks[static_cast<std::size_t>(rank)]));
+  return names;
+}
 
 MpiJob::MpiJob(int& argc, char**& argv, const RuntimeOptions& given)
     : launch{launch_warning([](const char* name) { return std::getenv(name); })},
@@ -195,6 +194,11 @@ void MpiJob::watch(RuntimeOptions::OnTermination on_termination) {
   if (on_termination == RuntimeOptions::OnTermination::ask_to_stop)
     watching.on_interrupted = [this] { meeting().request_stop(); };
   watching.launcher_waits = launcher_waits([](const char* name) { return std::getenv(name); });
+  watching.on_lost = [this](const std::string& sentence, Error::ExitCode code) {
+    if (loss.empty()) return;
+    end.give_way();
+    loss.call(sentence, code);
+  };
   if (rank_from_launcher()) watching.on_orphaned = [] { end_without_launcher(Error::ExitCode::stall); };
   watchdog.emplace(
       *node.phases, names, std::move(watching),

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,14 @@
 #include "core/watch/watchdog.hpp"
 #include "job/runtime/inherited_state.hpp"
 #include "job/runtime/job_end.hpp"
+#include "job/runtime/loss_handlers.hpp"
 #include "job/runtime/mpi_session.hpp"
 #include "job/runtime/node.hpp"
 
 namespace lockstep {
+
+/// What messages call the ranks before these know each other's task and host. `world_ranks` are those of a guest.
+std::vector<std::string> plain_names(int ranks, std::span<const int> world_ranks);
 
 /// Members in order of acquisition; they are destroyed in reverse.
 struct MpiJob {
@@ -38,6 +43,7 @@ struct MpiJob {
   std::shared_ptr<Job> job;
   JobEnd end;
   RuntimeOptions options;
+  LossHandlers loss;
   Node node;
   std::optional<RankMap> ranks;
   std::vector<std::string> names;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,8 +16,10 @@
 #include "core/base/open_line.hpp"
 #include "core/comm/backends.hpp"
 #include "core/comm/communicator.hpp"
+#include "core/control/channel.hpp"
 #include "core/control/exceptions.hpp"
 #include "core/control/fault_variable.hpp"
+#include "core/control/meeting_point.hpp"
 #include "core/watch/kept_signals.hpp"
 #include "core/watch/question_signal.hpp"
 #include "core/watch/report_claim.hpp"
@@ -80,6 +83,28 @@ bool owns_mpi() {
   }
 }
 
+/// Takes part in a job that others begin, to its end, and fails there.
+[[noreturn]] void refuse_with_others(std::unique_ptr<ControlChannel> channel, std::span<const int> world_ranks,
+                                     std::exception_ptr wrong, const Here& here) {
+  {
+    MeetingPoint meeting{std::move(channel), plain_names(static_cast<int>(world_ranks.size()), world_ranks)};
+    try {
+      meeting.fail(wrong, here);
+    } catch (const Error&) {
+      wrong = std::current_exception();
+    }
+    for (bool all_here = false; !all_here;) {
+      try {
+        (void)meeting.leave_job(here, false);
+        all_here = true;
+      } catch (const PeerError&) {  // others fail, too, and come then
+      } catch (const MismatchError&) {
+      }
+    }
+  }
+  std::rethrow_exception(wrong);
+}
+
 /// What else the options of all ranks have in common.
 std::string about_planes(const RuntimeOptions& options) {
   return fmt::format("device {}{}{}, {}", options.device,
@@ -135,11 +160,13 @@ void Runtime::Impl::start(const std::function<RuntimeOptions()>& make_options) {
 
 Runtime::Runtime(int& argc, char**& argv, RuntimeOptions options)
     : Runtime{(require_only_one(), made_or_ended([&] { return std::make_shared<Impl>(argc, argv, options); }))} {
+  impl_->mpi.loss.add(this, options.on_lost);
   impl_->start([&] { return options; });
 }
 
 Runtime::Runtime(RuntimeOptions options, Here here)
     : Runtime{made_or_ended([&] { return Impl::without_arguments(options); })} {
+  impl_->mpi.loss.add(this, options.on_lost);
   shares_job_ ? share(options, here) : impl_->start([&] { return options; });
 }
 
@@ -161,11 +188,34 @@ void Runtime::share(const RuntimeOptions& options, const Here& here) {
     throw InvalidArgument{
         fmt::format("a Runtime with device {} in a process whose job has {}; expected the same, or auto",
                     options.device, name_of(DeviceRequest{kind}))};
-  const Group ranks = options.communicator ? group(*options.communicator, here) : impl_->strategy->ranks();
+  const Group ranks = options.communicator ? group_of_part(*options.communicator, here) : impl_->strategy->ranks();
   part_ = std::make_unique<Part>(Strategy{ranks, options.reductions, here}, options.reductions);
 }
 
+/// As `group`. A rank that is not in the job begins one of its own, and learns there that this fails.
+Group Runtime::group_of_part(int communicator, const Here& here) {
+  const std::vector<int> world_ranks = MpiSession::world_ranks_of(communicator, "RuntimeOptions::communicator");
+  std::exception_ptr wrong;
+  try {
+    (void)impl_->ranks_of_job(communicator);
+  } catch (const InvalidArgument&) {
+    wrong = std::current_exception();
+  }
+  if (!wrong) return group(communicator, here);
+  refuse_with_others(make_mpi_channel(communicator), world_ranks, wrong, here);
+}
+
+bool Runtime::exists() {
+  return JobEnd::exists();
+}
+
+void Runtime::end_job(const std::exception_ptr& failure) {
+  if (const auto impl = Impl::of_process.lock(); impl && JobEnd::exists()) impl->mpi.end.because_of(failure);
+  end_unstarted(failure);
+}
+
 Runtime::~Runtime() {
+  impl_->mpi.loss.remove(this);
   const bool is_last = impl_.use_count() == 1;
   if (std::uncaught_exceptions() > exceptions_before_) {
     // A destructor cannot see the exception, only whether all ranks know of it.
@@ -187,7 +237,11 @@ Group Runtime::group() {
 }
 
 Group Runtime::group(int communicator, Here here) {
-  const std::vector<int>& of_job = impl_->mpi.session.world_ranks();  // empty if all of the world are
+  return impl_->strategy->ranks().subset(impl_->ranks_of_job(communicator), here);
+}
+
+std::vector<int> Runtime::Impl::ranks_of_job(int communicator) const {
+  const std::vector<int>& of_job = mpi.session.world_ranks();  // empty if all of the world are
   std::vector<int> ranks;
   for (const int world_rank : MpiSession::world_ranks_of(communicator, "the communicator of a group")) {
     const auto found = std::ranges::find(of_job, world_rank);
@@ -198,7 +252,7 @@ Group Runtime::group(int communicator, Here here) {
                       world_rank)};
     ranks.push_back(of_job.empty() ? world_rank : static_cast<int>(found - of_job.begin()));
   }
-  return impl_->strategy->ranks().subset(ranks, here);
+  return ranks;
 }
 
 Strategy Runtime::make_strategy(Here here) {
@@ -247,6 +301,7 @@ int Runtime::run_job(int& argc, char**& argv, const RuntimeOptions& options, con
       return options;
     });
     Runtime runtime{std::move(impl)};
+    parts.mpi.loss.add(&runtime, options.on_lost);
     try {
       body(runtime);
     } catch (...) {

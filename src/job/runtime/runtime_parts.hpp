@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <lockstep/job/runtime/runtime.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
@@ -46,6 +47,9 @@ struct Runtime::Impl {
 
   /// COLL. From MPI to a strategy.
   void start(const std::function<RuntimeOptions()>& make_options);
+
+  /// LOCAL. The job's numbers of the ranks of a communicator of the program's. InvalidArgument as Runtime::group.
+  std::vector<int> ranks_of_job(int communicator) const;
 
  private:
   /// COLL. Binds a device on each rank, of one kind on all of them, and adds the plane for its memory.

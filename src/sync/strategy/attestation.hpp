@@ -1,4 +1,4 @@
-// Finding replicas that drifted: digests of what should be equal, and the sentence if it is not.
+// Finding replicas that drifted: digests of what should be equal.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,12 @@
 #include <lockstep/sync/strategy/variable_store.hpp>
 
 #include "core/control/channel.hpp"
+#include "core/control/drift.hpp"
 #include "core/control/meeting_point.hpp"
 #include "core/control/verdict.hpp"
 #include "sync/strategy/first_steps.hpp"
 
 namespace lockstep::detail {
-
-/// What is compared, and what is known of it if the replicas differ.
-struct AttestedValue {
-  std::string name;                        ///< "variable 'w'"
-  std::string when = {};                   ///< " after step 1"
-  std::string cause = {};                  ///< how they came to differ: "it was not summed over the ranks"
-  const VariableState* trained = nullptr;  ///< if it is a trainable variable
-};
 
 /// Digests of what the replicas of a store hold alike: its sealed mirrored variables in order of creation, the
 /// sync-on-read variables in `alike`, and the optimizers' state, without that which no two ranks hold.
@@ -52,15 +45,9 @@ class Attestation {
   void add(std::string name, const TensorView& value);
   Verdict diagnose(ControlChannel& channel, std::span<const std::string> replicas) const;
 
-  std::vector<AttestedValue> values_;
+  std::vector<ComparedValue> values_;
+  std::vector<const VariableState*> trained_;  ///< of each value: the variable, if it is a trainable one, else null
   std::vector<std::uint64_t> digests_;
 };
-
-/// Who differs, and in what: the first value on which the replicas do not agree. `values` are all of them; `digests`
-/// holds those of replica 0 for each, then those of replica 1, and so on; `replicas[r]` is "replica r (task, host h)".
-/// At least two replicas must differ. Those outside the majority are to blame. Without a majority, the sentence says
-/// who holds what, and the verdict names replica 0. Its exception is a DriftError.
-Verdict judge_drift(std::span<const AttestedValue> values, std::span<const std::uint64_t> digests,
-                    std::span<const std::string> replicas);
 
 }  // namespace lockstep::detail

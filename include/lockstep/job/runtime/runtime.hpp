@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/core/base/error.hpp>
 #include <lockstep/core/base/export.hpp>
 #include <lockstep/core/base/here.hpp>
 #include <lockstep/sync/group/group.hpp>
@@ -74,6 +75,13 @@ struct RuntimeOptions {
   /// intracommunicator that the program keeps. See Runtime. If empty, all ranks of MPI_COMM_WORLD.
   std::optional<int> communicator = {};
   OnFailure on_failure = OnFailure::end;
+  /// If set, called on each rank when the watchdog finds that a rank is gone or stalls, after the line on stderr and
+  /// before the process ends: once, on another thread, with that line's sentence. The program may save what it has, and
+  /// end the process, also with std::exit; the thread that made the runtime may wait in MPI for ever. If it returns,
+  /// the process ends as without it. It must be quick: the launcher may end all ranks a second after the first. A rank
+  /// that ends the job because of its own failure does not call it. Of several runtimes in a process, each one's is
+  /// called.
+  std::function<void(const std::string& sentence, Error::ExitCode code)> on_lost = {};
   /// Anything else that must be the same on every rank: the program's own options, as text.
   std::string program_options = {};
 };
@@ -113,10 +121,10 @@ class LOCKSTEP_API Runtime {
   /// In a process that has a runtime, another one shares the job of the first: so libraries that know nothing of each
   /// other may each have one, in any part of the job. All ranks make and destroy theirs, and use them, in one common
   /// order, as groups. The job ends with the last of them. A runtime that shares a job uses its own `communicator` (if
-  /// empty, all ranks of the job) and `reductions`; all other options are those of the first runtime. InvalidArgument
-  /// on this rank alone, before any communication, if one of its ranks is not in the job, for invalid reductions, or if
-  /// `device` is another kind than that of the job. ContextError on another thread than the first's where one thread
-  /// alone may call MPI.
+  /// empty, all ranks of the job), `reductions` and `on_lost`; all other options are those of the first runtime.
+  /// InvalidArgument on this rank alone, before any communication, for invalid reductions, or if `device` is another
+  /// kind than that of the job. If one of its ranks is not in the job: InvalidArgument on those that have a job, and
+  /// PeerError on the others. ContextError on another thread than the first's where one thread alone may call MPI.
   ///
   /// With RuntimeOptions::communicator, the runtime is a guest in a program that has started MPI, and that ends MPI
   /// after it:
@@ -134,6 +142,13 @@ class LOCKSTEP_API Runtime {
   explicit Runtime(RuntimeOptions options, Here here = Here::current());
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
+
+  /// LOCAL. Whether this process has a runtime, whose job another one would share.
+  static bool exists();
+
+  /// LOCAL. Ends the job because of `failure`, in the way in which an uncaught exception does: with one line and the
+  /// exit code of its type. For programs whose failures are codes.
+  [[noreturn]] static void end_job(const std::exception_ptr& failure);
 
   /// COLL over the job, blocking.
   ///
@@ -183,6 +198,7 @@ class LOCKSTEP_API Runtime {
   struct Impl;
   explicit Runtime(std::shared_ptr<Impl> impl);
   void share(const RuntimeOptions& options, const Here& here);
+  Group group_of_part(int communicator, const Here& here);
   static int run(int& argc, char**& argv, const std::function<RuntimeOptions()>& options,
                  const std::function<void(Runtime&)>& body);
   static int run_job(int& argc, char**& argv, const RuntimeOptions& options, const std::exception_ptr& wrong,

@@ -5,9 +5,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -123,6 +125,25 @@ class LOCKSTEP_API Group {
     const Tensor mine = Tensor::from(std::span<const Value>{values}, {static_cast<std::int64_t>(values.size())});
     return gather(mine, here).template to_vector<Value>(here);
   }
+
+  /// Returns when every rank is here, with the same label. Moves nothing.
+  void agree(std::string_view label, Here here = Here::current());
+
+  /// MismatchError, which shows the values, unless all ranks have the same: options, a tolerance. Pads nothing: every
+  /// byte counts.
+  void same_on_all(std::string_view name, std::span<const std::byte> value, Here here = Here::current());
+
+  /// DriftError, which names the ranks outside the majority, unless all ranks have the same. Compares digests.
+  void attest(std::string_view name, std::span<const std::byte> replica, Here here = Here::current());
+
+  /// Called instead of another method by a rank that cannot go on: throws `failure` here, and a PeerError with its
+  /// words on the other ranks, wherever they are.
+  [[noreturn]] void fail(std::exception_ptr failure, Here here = Here::current());
+
+  /// LOCAL. Names what this rank does from here on, for sentences about ranks that are gone or late: "it was in
+  /// 'assembling', computing". For a program without a strategy, of which they say otherwise in which step it is. Empty
+  /// for no name. Keeps 48 bytes.
+  void name_phase(std::string_view name);
 
   /// What a group does while its program goes on:
   ///

@@ -1,0 +1,120 @@
+// Groups of a C program: how they begin and end, and what each rank knows of them by itself.
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/lockstep.h>
+
+#include "c/errors.hpp"
+#include "c/live_groups.hpp"
+
+// The functions themselves, which take a place.
+#undef lockstep_group_create
+#undef lockstep_group_create_f
+#undef lockstep_group_free
+
+namespace lockstep::in_c {
+namespace {
+
+void require_mpi() {
+  int started = 0, ended = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&ended);
+  if (!started) throw ContextError{"MPI has not been started; expected MPI_Init before"};
+  if (ended) throw ContextError{"MPI has ended; expected the group before MPI_Finalize"};
+}
+
+RuntimeOptions options_of(const lockstep_options* given, int communicator) {
+  RuntimeOptions options;
+  // Sums of memory of the host. A job that a C++ part of the program has begun may have GPUs.
+  if (!Runtime::exists()) options.device = "cpu";
+  options.communicator = communicator;
+  options.on_failure = RuntimeOptions::OnFailure::report;
+  if (!given) return options;
+  if (given->size != sizeof *given)
+    throw InvalidArgument{
+        fmt::format("the options have size {}; expected {}, as LOCKSTEP_OPTIONS says", given->size, sizeof *given)};
+  options.stall_timeout = std::chrono::duration<double>{given->stall_timeout};
+  if (given->on_lost)
+    options.on_lost = [on_lost = given->on_lost, context = given->context](const std::string& sentence,
+                                                                           Error::ExitCode code) {
+      on_lost(static_cast<int>(code), sentence.c_str(), context);
+    };
+  return options;
+}
+
+/// `communicator` is called after it is known that MPI runs, without which it may end the process.
+template <class Communicator>
+int create(const char* call, const Communicator& communicator, const lockstep_options* options, lockstep_group** group,
+           const char* at) {
+  return code_of([&] {
+    const Place place{at};
+    if (group) *group = nullptr;
+    try {
+      if (!group) throw InvalidArgument{"the place for the group is NULL; expected the address of a handle"};
+      require_mpi();
+      require_thread_of_groups();
+      auto made = std::make_unique<lockstep_group>(options_of(options, communicator()), place.here());
+      made->ranks.name_phase({});
+      *group = add_live_group(std::move(made));
+    } catch (...) {
+      rethrow_in_call(std::current_exception(), call, place.here());
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::in_c
+
+using namespace lockstep::in_c;
+
+int lockstep_group_create(MPI_Comm communicator, const lockstep_options* options, lockstep_group** group,
+                          const char* at) {
+  return create(
+      "lockstep_group_create", [&] { return MPI_Comm_c2f(communicator); }, options, group, at);
+}
+
+int lockstep_group_create_f(MPI_Fint communicator, const lockstep_options* options, lockstep_group** group,
+                            const char* at) {
+  return create(
+      "lockstep_group_create_f", [&] { return communicator; }, options, group, at);
+}
+
+int lockstep_group_free(lockstep_group** group, const char* at) {
+  return code_of([&] {
+    const Place place{at};
+    int ended = 0;
+    MPI_Finalized(&ended);
+    try {
+      if (!group) throw lockstep::InvalidArgument{"the place of the group is NULL; expected the address of a handle"};
+      if (!*group) return;
+      lockstep_group& live = live_group(*group);
+      if (!ended) place.on(live.ranks).agree("the end of the group", place.here());
+      (void)take_live_group(*group);
+      *group = nullptr;
+    } catch (...) {
+      rethrow_in_call(std::current_exception(), "lockstep_group_free", place.here());
+    }
+  });
+}
+
+int lockstep_rank(const lockstep_group* group) {
+  int rank = -1;
+  (void)code_of([&] { rank = live_group(group).ranks.rank(); });
+  return rank;
+}
+
+int lockstep_size(const lockstep_group* group) {
+  int size = -1;
+  (void)code_of([&] { size = live_group(group).ranks.size(); });
+  return size;
+}
+
+int lockstep_phase(lockstep_group* group, const char* name) {
+  return code_of([&] { live_group(group).ranks.name_phase(name ? name : ""); });
+}

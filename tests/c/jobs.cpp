@@ -1,0 +1,96 @@
+// Programs in C, started as jobs: on each number of ranks, and with a rank that is lost.
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <tuple>
+
+#include <catch2/catch.hpp>
+
+#include "support/job.hpp"
+#include "support/this_mpi.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+Outcome program(int ranks, const std::string& mode) {
+  const Outcome outcome = run_command({"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_C_PROGRAM"), mode},
+                                      {.environment = mpi_environment()});
+  CHECK_FALSE(outcome.timed_out);
+  CHECK(processes_left(outcome.marker).empty());
+  return outcome;
+}
+
+void check_passes(int ranks) {
+  const Outcome outcome = program(ranks, std::to_string(ranks));
+  INFO("stdout: " << outcome.out << "\nstderr: " << outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK(outcome.out == "all checks passed\n");
+  CHECK(lines_starting_with(outcome.err, "lockstep:").empty());
+}
+
+/// The line of a job in which `sentence` is said of replica 1, and what on_lost is told of it, `told` times.
+void check_lost(const std::string& mode, int code, const std::string& sentence, std::size_t told) {
+  const Outcome outcome = program(3, mode);
+  INFO("stdout: " << outcome.out << "\nstderr: " << outcome.err);
+  const auto lines = lines_starting_with(outcome.err, "lockstep:");
+  if (lines.empty() && may_be_unnamed(outcome.exit_code)) return;
+  CHECK((outcome.exit_code == code || may_be_unnamed(outcome.exit_code)));
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: replica 1 (worker:1, world rank 1, host ") &&
+                                Catch::Contains(sentence) &&
+                                Catch::Contains("it was in 'marching', computing after agree #1 (program.c:"));
+  const std::string as_told = lines.front().substr(std::string{"lockstep: "}.size());
+  const std::string code_told = mode == "stall" ? "told 5 " : "told 4 ";
+  CHECK(lines_starting_with(outcome.out, code_told + as_told).size() == told);
+}
+
+}  // namespace
+
+TEST_CASE("a program in C passes its checks on one and on two ranks") {
+  check_passes(1);
+  check_passes(2);
+}
+
+TEST_CASE("a program in C passes its checks on three ranks") {
+  check_passes(3);
+}
+
+TEST_CASE("a program in C passes its checks on four ranks") {
+  check_passes(4);
+}
+
+TEST_CASE("the program in C of the documents has the same bits on any number of ranks") {
+  for (const int ranks : {1, 2, 3}) {
+    const Outcome outcome = run_command({"mpirun", "-n", std::to_string(ranks), std::getenv("LOCKSTEP_README_HEAT")},
+                                        {.environment = mpi_environment()});
+    INFO(outcome.err);
+    CHECK(outcome.out == "2606 steps, heat 0x1.325c98a01ea29p+12\n");
+    CHECK(outcome.exit_code == 0);
+  }
+}
+
+TEST_CASE("a killed rank of a program in C is named in one line, with its phase, and ends the job") {
+  check_lost("lost", code_of_killed(), "is gone: its process ended", 0);
+}
+
+TEST_CASE("each rank that is left is told of a killed one, and may end by itself") {
+  check_lost("told", code_of_killed(), "is gone: its process ended", 2);
+}
+
+TEST_CASE("ranks that give up say why once, and end with the code of that") {
+  for (const auto& [mode, code, sentence] : {std::tuple{"abort", 3, "is at agree #1 (program.c:"},
+                                             {"abort-alone", 4, "failed: lockstep_agree (program.c:"}}) {
+    const Outcome outcome = program(3, mode);
+    INFO("stderr: " << outcome.err);
+    CHECK(outcome.exit_code == code);
+    const auto lines = lines_starting_with(outcome.err, "lockstep:");
+    REQUIRE(lines.size() == 1);
+    CHECK_THAT(lines.front(),
+               Catch::StartsWith("lockstep: replica 1 (worker:1, world rank 1, host ") && Catch::Contains(sentence));
+  }
+}
+
+TEST_CASE("each rank that is left is told of a rank that stalls, and ends if that returns") {
+  check_lost("stall", code_of_stopped_without_mpi, "has stopped: no sign of life for 0.5 s", 2);
+}
