@@ -1,6 +1,7 @@
 // Exact sums: hand-picked numbers that other sums get wrong, in several orders and parts. exact-sums, a script,
 // compares many more with Python's fractions.
 #include <algorithm>
+#include <bit>
 #include <cfenv>
 #include <cmath>
 #include <cstddef>
@@ -99,6 +100,22 @@ TEMPLATE_TEST_CASE("an exact sum has the infinities, NaNs and zeros of its numbe
   CHECK(are_same(exact_value<TestType>({one, -zero, -one}), zero));
 }
 
+TEMPLATE_TEST_CASE("a span is added up as its numbers are, one by one, whatever is among them", "", float, double) {
+  using Limits = std::numeric_limits<TestType>;
+  for (const std::size_t count : {255U, 256U, 1024U, 1040U, 3001U})
+    for (const TestType special : {TestType{1}, TestType{0}, -TestType{0}, Limits::denorm_min(), -Limits::max(),
+                                   Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN()}) {
+      CAPTURE(count, special);
+      std::vector<TestType> of_like_size(count, 1), of_many_sizes = many_numbers<TestType>(count);
+      for (auto* const numbers : {&of_like_size, &of_many_sizes}) {
+        (*numbers)[count / 2] = special;
+        ExactSum<TestType> one_by_one;
+        for (const TestType number : *numbers) one_by_one.add(number);
+        CHECK(exact_sum_of(*numbers).words() == one_by_one.words());
+      }
+    }
+}
+
 TEMPLATE_TEST_CASE("the words of an exact sum do not depend on orders and parts", "", float, double) {
   auto numbers = many_numbers<TestType>(10'000);
   for (const TestType special : {TestType{0}, -TestType{0}, std::numeric_limits<TestType>::denorm_min()})
@@ -140,23 +157,41 @@ TEMPLATE_TEST_CASE("the words of 2^31 exact sums can be added up", "", float, do
 TEMPLATE_TEST_CASE("an exact sum does not depend on how the processor rounds", "", float, double) {
   std::fenv_t before;
   REQUIRE(std::fegetenv(&before) == 0);
+  using Limits = std::numeric_limits<TestType>;
   auto numbers = many_numbers<TestType>(2048);
-  if (GENERATE(true, false))
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      numbers[i] = i % 2 == 0 ? std::numeric_limits<TestType>::min() : 3 * std::numeric_limits<TestType>::denorm_min();
+  switch (GENERATE(0, 1, 2)) {
+    case 0: break;
+    case 1:
+      for (std::size_t i = 0; i < numbers.size(); ++i)
+        numbers[i] = i % 2 == 0 ? Limits::min() : 3 * Limits::denorm_min();
+      break;
+    case 2:  // of like size
+      for (std::size_t i = 0; i < numbers.size(); ++i)
+        numbers[i] = 1 + static_cast<TestType>(i % 7) * Limits::epsilon();
+      numbers.back() = Limits::epsilon();
+      break;
+  }
   const auto expected = exact_sum_of(numbers).words();
   const TestType value = exact_sum_of(numbers).value();
   for (const int mode : {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
     REQUIRE(std::fesetround(mode) == 0);
-#if defined(__x86_64__)
-    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);  // denormal numbers are zeros
-#endif
+    zero_denormals(0x8040);
     const auto sum = exact_sum_of(numbers);
     const TestType again = sum.value();
     std::fesetenv(&before);
     CHECK(sum.words() == expected);
     CHECK(are_same(again, value));
   }
+}
+
+TEST_CASE("an exact sum of more numbers than may wait for their carries is exact") {
+  // In each block one is so small that the block goes into bins, where the others fill all bits.
+  std::vector<double> numbers((std::size_t{1} << 22) + 16384, std::bit_cast<double>(0x41ffffffffffffff));
+  for (std::size_t i = 0; i < numbers.size(); i += 1024) numbers[i] = std::numeric_limits<double>::denorm_min();
+  ExactSum<double> expected = exact_sum_of(std::span<const double>{numbers}.first(16384)), block = expected;
+  for (int i = 0; i < 8; ++i) block.add(ExactSum<double>{block});
+  expected.add(block);
+  CHECK(exact_sum_of(numbers).words() == expected.words());
 }
 
 TEST_CASE("an exact sum has no negative counts") {

@@ -24,12 +24,12 @@ template <class Loop>
   loop();
 }
 
-/// Calls `loop()`, compiled for AVX-512 if there is that. For conversions to 16 bits and back: it packs them in one
-/// instruction, in a fifth of the time.
+/// Calls `loop()`, compiled for AVX-512 if there is that. For what this has instructions for and AVX2 has none:
+/// conversions to 16 bits and back, in a fifth of the time; comparisons and shifts of 64 bits, in half of it.
 template <class Loop>
-void wide_packing_loop(const Loop& loop) {
+void widest_loop(const Loop& loop) {
   static const bool has_avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  has_avx512 ? run_with_avx512(loop) : loop();
+  has_avx512 ? run_with_avx512(loop) : wide_loop(loop);
 }
 
 #else
@@ -40,7 +40,7 @@ void wide_loop(const Loop& loop) {
 }
 
 template <class Loop>
-void wide_packing_loop(const Loop& loop) {
+void widest_loop(const Loop& loop) {
   loop();
 }
 

@@ -13,13 +13,13 @@
 namespace lockstep::detail {
 
 void widen(const BFloat16* __restrict from, float* __restrict to, std::int64_t count) {
-  wide_packing_loop([=] {
+  widest_loop([=] {
     for (std::int64_t i = 0; i < count; ++i) to[i] = from[i];
   });
 }
 
 void round(const float* __restrict from, BFloat16* __restrict to, std::int64_t count) {
-  wide_packing_loop([=] {
+  widest_loop([=] {
     for (std::int64_t i = 0; i < count; ++i) to[i] = BFloat16{from[i]};
   });
 }

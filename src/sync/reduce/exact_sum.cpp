@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <limits>
-#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,90 +8,21 @@
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/reduce/exact_sum.hpp>
 
-#include "core/base/wide_loop.hpp"
+#include "sync/reduce/exact_bins.hpp"
 
 namespace lockstep {
 namespace {
 
+using exact::Layout;
+
 constexpr std::size_t digit_bits = 32;
 constexpr std::int64_t digit_mask = 0xffff'ffff;
 
-// A number adds less than 2^53 to a digit, and a block of them less than 2^40, so these need no carries: 2^62.
+// A number adds less than 2^53 to a digit, and so do all bins together, so these need no carries: 2^62.
 constexpr std::int32_t most_additions = 512;
 
-/// How a number is made of bits: a sign, an exponent, and a significand without its first bit.
-template <class T>
-struct Layout {
-  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
-
-  static constexpr int significand_bits = std::numeric_limits<T>::digits;
-  static constexpr int sign_and_exponent_bits = 8 * static_cast<int>(sizeof(T)) - significand_bits + 1;
-  static constexpr Bits first_bit = Bits{1} << (significand_bits - 1);
-  static constexpr Bits fraction_mask = first_bit - 1;
-  static constexpr unsigned last_exponent = (1U << (sign_and_exponent_bits - 1)) - 1;  ///< infinities and NaNs
-  static constexpr Bits infinity = Bits{last_exponent} << (significand_bits - 1);
-  static constexpr Bits sign = Bits{1} << (8 * sizeof(T) - 1);
-
-  static unsigned sign_and_exponent(Bits bits) { return static_cast<unsigned>(bits >> (significand_bits - 1)); }
-
-  /// Whether the significand has a first bit that is not written down: a number that is neither 0 nor denormal.
-  static bool has_first_bit(unsigned exponent) { return exponent != 0 && exponent != last_exponent; }
-
-  /// The place of the lowest bit of the significand, in units of the smallest number.
-  static std::size_t position(unsigned exponent) { return exponent == 0 ? 0 : exponent - 1; }
-};
-
-// Long spans fill bins, one for each sign and exponent, to each of which a block of so many numbers adds less than
-// 2^64.
-constexpr std::size_t block_numbers = 2048;
-constexpr std::size_t bins_of_group = 64;
-template <class T>
-constexpr std::size_t number_of_bins = std::size_t{1} << Layout<T>::sign_and_exponent_bits;
-
-// Fewer numbers are added one by one before the bins are cleared.
-template <class T>
-constexpr std::size_t enough_for_bins = number_of_bins<T> / 8;
-
-/// Floats that were added up as doubles.
-struct Lanes {
-  static constexpr std::size_t count = 8;
-
-  std::array<double, count> sums{};
-  std::array<std::uint32_t, count> largest{}, smallest{};  ///< magnitudes, of the smallest one less 1
-  std::array<std::uint32_t, count> negative_zeros{};
-};
-
-/// The length of `block` is a multiple of the number of lanes.
-Lanes lanes_of(std::span<const float> block) {
-  Lanes lanes;
-  lanes.smallest.fill(~0U);  // as is 0 - 1: zeros are no bound
-  wide_loop([&] {
-    Lanes all = lanes;
-    for (std::size_t i = 0; i < block.size(); i += Lanes::count)
-      for (std::size_t lane = 0; lane < Lanes::count; ++lane) {
-        const auto bits = std::bit_cast<std::uint32_t>(block[i + lane]), magnitude = bits & ~Layout<float>::sign;
-        all.sums[lane] += static_cast<double>(block[i + lane]);
-        all.largest[lane] = std::max(all.largest[lane], magnitude);
-        all.smallest[lane] = std::min(all.smallest[lane], magnitude - 1);
-        all.negative_zeros[lane] += bits == Layout<float>::sign ? 1 : 0;
-      }
-    lanes = all;
-  });
-  return lanes;
-}
-
-/// Whether no lane was rounded: its floats are multiples of one number, and their sum is at most 2^53 times as large.
-/// Denormal floats are refused, which a program may have the processor take for zeros.
-bool are_exact(const Lanes& lanes, std::size_t floats) {
-  const auto exponent = [](std::uint32_t magnitude) { return magnitude >> (Layout<float>::significand_bits - 1); };
-  const std::uint32_t largest = exponent(std::ranges::max(lanes.largest));
-  const std::uint32_t smallest = exponent(std::ranges::min(lanes.smallest) + 1);
-  const std::uint32_t carries = static_cast<std::uint32_t>(std::bit_width(floats / Lanes::count - 1));
-  if (largest == Layout<float>::last_exponent) return false;
-  if (largest == 0) return std::ranges::max(lanes.largest) == 0;
-  return smallest > 0 &&
-         largest - smallest + carries + Layout<float>::significand_bits <= Layout<double>::significand_bits;
-}
+// Shorter spans are added up number by number.
+constexpr std::size_t enough_for_blocks = 256;
 
 std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
@@ -186,7 +115,7 @@ void ExactSum<T>::add_one(T number) {
   }
 }
 
-/// Of floats. It has no bits below those of the smallest float.
+/// It has no bits below those of the smallest T.
 template <std::floating_point T>
 void ExactSum<T>::add_double(double sum) {
   if (sum == 0) return;
@@ -201,50 +130,6 @@ void ExactSum<T>::add_double(double sum) {
   note_addition();
 }
 
-/// Adds up the significands of each sign and exponent, and then those sums. `bins` has zeros, before and after.
-template <std::floating_point T>
-void ExactSum<T>::add_block(std::span<const T> block, std::uint64_t* bins) {
-  using Number = Layout<T>;
-  using Bits = typename Number::Bits;
-  if constexpr (std::same_as<T, float>) {
-    if (block.size() % Lanes::count == 0)
-      if (const Lanes lanes = lanes_of(block); are_exact(lanes, block.size())) {
-        for (const double sum : lanes.sums) add_double(sum);
-        for (const std::uint32_t more : lanes.negative_zeros) words_[negative_zeros] += more;
-        return;
-      }
-  }
-  std::array<std::uint8_t, number_of_bins<T> / bins_of_group> is_used{};
-  for (const T number : block) {
-    const auto bits = std::bit_cast<Bits>(number);
-    const unsigned bin = Number::sign_and_exponent(bits);
-    bins[bin] += (bits & Number::fraction_mask) | Number::first_bit;
-    is_used[bin / bins_of_group] = 1;
-  }
-  bool has_others = false;
-  for (std::size_t bin = 0; bin < number_of_bins<T>; ++bin) {
-    if (is_used[bin / bins_of_group] == 0) {
-      bin += bins_of_group - 1;
-      continue;
-    }
-    const std::uint64_t sum = std::exchange(bins[bin], 0);
-    if (sum == 0) continue;
-    const unsigned exponent = static_cast<unsigned>(bin) & Number::last_exponent;
-    const bool is_negative = bin > Number::last_exponent;
-    if (Number::has_first_bit(exponent)) {
-      const std::size_t position = Number::position(exponent);
-      add_at(position, sum & static_cast<std::uint64_t>(digit_mask), is_negative);
-      add_at(position + digit_bits, sum >> digit_bits, is_negative);
-    } else {
-      has_others = true;
-    }
-  }
-  note_addition();
-  if (!has_others) return;
-  for (const T number : block)
-    if (!Number::has_first_bit(Number::sign_and_exponent(std::bit_cast<Bits>(number) & ~Number::sign))) add_one(number);
-}
-
 template <std::floating_point T>
 void ExactSum<T>::add(T number) {
   add_one(number);
@@ -254,13 +139,41 @@ void ExactSum<T>::add(T number) {
 template <std::floating_point T>
 void ExactSum<T>::add(std::span<const T> numbers) {
   words_[numbers_of_any_kind] += static_cast<std::int64_t>(numbers.size());
-  if (numbers.size() < enough_for_bins<T>) {
+  if (numbers.size() < enough_for_blocks) {
     for (const T number : numbers) add_one(number);
     return;
   }
-  std::array<std::uint64_t, number_of_bins<T>> bins{};
-  for (; !numbers.empty(); numbers = numbers.subspan(std::min(block_numbers, numbers.size())))
-    add_block(numbers.first(std::min(block_numbers, numbers.size())), bins.data());
+  using namespace exact;
+  Bins<T> bins;
+  std::size_t blocks_in_bins = 0;
+  const auto empty_bins = [&] {
+    if (std::exchange(blocks_in_bins, 0) == 0) return;
+    bins.empty([&](std::size_t position, std::uint64_t sum, bool is_negative) {
+      add_at(position, sum & static_cast<std::uint64_t>(digit_mask), is_negative);
+      add_at(position + digit_bits, sum >> digit_bits, is_negative);
+    });
+    note_addition();
+  };
+  while (!numbers.empty()) {
+    const auto block = numbers.first(std::min(block_numbers, numbers.size()));
+    const T* const next = block.data() + (numbers.size() < 3 * block_numbers ? 0 : 2 * block_numbers);
+    numbers = numbers.subspan(block.size());
+    const Survey survey = survey_of(block);
+    if (survey.largest == Layout<T>::last_exponent) {
+      for (const T number : block) add_one(number);
+      continue;
+    }
+    words_[negative_zeros] += survey.negative_zeros;
+    if (block.size() % double_lanes == 0 && fit_doubles<T>(survey)) {
+      const auto [high, low] = sum_in_doubles(block, survey.largest, next);
+      add_double(high);
+      add_double(low);
+      continue;
+    }
+    bins.add(block, next);
+    if (++blocks_in_bins == Bins<T>::most_blocks) empty_bins();
+  }
+  empty_bins();
 }
 
 template <std::floating_point T>

@@ -42,7 +42,7 @@ class LOCKSTEP_API ExactSum {
   static ExactSum of_words(const Words& words);
 
   void add(T number);
-  /// Many numbers are faster together, most of all normal ones.
+  /// Many numbers are faster together, most of all those of like size.
   void add(std::span<const T> numbers);
   /// All numbers of another sum.
   void add(const ExactSum& other);
@@ -57,7 +57,6 @@ class LOCKSTEP_API ExactSum {
   enum : std::size_t { nans = digits, infinities, negative_infinities, negative_zeros, numbers_of_any_kind };
 
   void add_one(T number);
-  void add_block(std::span<const T> block, std::uint64_t* bins);
   void add_double(double sum);
   void add_at(std::size_t position, std::uint64_t significand, bool is_negative);
   void note_addition();
