@@ -17,6 +17,7 @@
 #include "reduce_support.hpp"
 #include "support/reductions_of.hpp"
 #include "support/thread_communicator.hpp"
+#include "sync/reduce/arithmetic.hpp"
 #include "sync/reduce/exact_block.hpp"
 #include "sync/reduce/reductions.hpp"
 
@@ -25,7 +26,7 @@ using namespace lockstep::test;
 
 namespace {
 
-/// Parts whose elements are near each other, far from each other, cancelling, special or anything at all.
+/// Parts whose elements are near each other, far from each other, cancelling, special, anything at all, or near a tie.
 template <class T>
 std::vector<std::vector<T>> hostile_parts(int parts, std::size_t count) {
   using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
@@ -48,7 +49,7 @@ std::vector<std::vector<T>> hostile_parts(int parts, std::size_t count) {
     for (std::size_t part = 0; part < made.size(); ++part) {
       T& element = made[part][i];
       const auto any = static_cast<T>(static_cast<double>(draw()) / 0x1p63 - 1);
-      switch (i % 6) {
+      switch (i % 7) {
         case 0: element = any; break;
         case 1: element = std::ldexp(any, static_cast<int>(draw() % 80)); break;
         case 2:
@@ -57,6 +58,10 @@ std::vector<std::vector<T>> hostile_parts(int parts, std::size_t count) {
         case 3: element = special[draw() % 12]; break;
         case 4: element = special[draw() % 2]; break;
         case 5: element = std::ldexp(T{1}, static_cast<int>(draw() % 60) - 30); break;
+        case 6:  // a number, half of its last bit, and very little
+          element = part < 2 ? std::ldexp(T{1}, part == 0 ? 0 : -Limits::digits)
+                             : std::ldexp(draw() % 2 == 0 ? T{1} : T{-1}, -110 - static_cast<int>(draw() % 20));
+          break;
       }
     }
   return made;
@@ -78,7 +83,8 @@ std::vector<T> in_one_block(const std::vector<std::vector<T>>& parts) {
   std::vector<T> flat, sums(parts.front().size());
   for (const auto& part : parts) flat.insert(flat.end(), part.begin(), part.end());
   const auto count = static_cast<std::int64_t>(sums.size());
-  detail::exact_sum_of_block(flat.data(), count, static_cast<int>(parts.size()), count, sums.data());
+  detail::exact_sum_of_block(flat.data(), count, static_cast<int>(parts.size()), count, detail::arithmetic_now(),
+                             sums.data());
   return sums;
 }
 
@@ -99,6 +105,31 @@ TEMPLATE_TEST_CASE("each element of a block is the exact sum of its pieces", "",
       std::fesetround(FE_TONEAREST);
       CHECK(same_bits(otherwise, expected));
     }
+  }
+}
+
+TEMPLATE_TEST_CASE("arrays are added up exactly where denormal numbers are zeros to the processor", "", float, double) {
+  // Normal numbers whose sum is denormal, and denormal numbers whose sum is not.
+  using Limits = std::numeric_limits<TestType>;
+  const TestType small = Limits::min(), tiny = Limits::denorm_min();
+  const unsigned control = GENERATE(0x40U, 0x8000U, 0x8040U);
+  for (const std::size_t parts : {2U, 3U, 4U}) {
+    CAPTURE(parts, control);
+    std::vector<std::vector<TestType>> all(parts, std::vector<TestType>(1200));
+    for (std::size_t i = 0; i < 1200; ++i)
+      for (std::size_t part = 0; part < parts; ++part)
+        all[part][i] = i % 2 == 0 ? (part % 2 == 0 ? small + static_cast<TestType>(i) * tiny : -small) : small - tiny;
+    const auto expected = exact_sums_of(all);
+    std::vector<TestType> flat, sums(1200);
+    for (const auto& part : all) flat.insert(flat.end(), part.begin(), part.end());
+    const std::int64_t stride = 1200 * sizeof(TestType);
+    std::fenv_t before;
+    REQUIRE(std::fegetenv(&before) == 0);
+    zero_denormals(control);
+    detail::tree_sum({reinterpret_cast<std::byte*>(flat.data()), stride, static_cast<int>(parts)},
+                     detail::dtype_of<TestType>, 1200, {.is_exact = true}, reinterpret_cast<std::byte*>(sums.data()));
+    std::fesetenv(&before);
+    CHECK(same_bits(sums, expected));
   }
 }
 

@@ -71,12 +71,16 @@ void tree(const T* pieces, std::int64_t stride, int parts, const SumRule& rule, 
   (void)given_tree(pieces, stride, additions, count, sum);
 }
 
+Arithmetic arithmetic_for(const SumRule& rule) {
+  return rule.is_exact ? arithmetic_now() : Arithmetic::as_ieee_says;
+}
+
 /// The sum of at most one block of elements.
 template <class T>
-void tree_sum_of_block(const T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count,
-                       T* sum) {
+void tree_sum_of_block(const T* pieces, std::int64_t stride, int parts, const SumRule& rule, Arithmetic arithmetic,
+                       std::int64_t count, T* sum) {
   if constexpr (std::is_floating_point_v<T>)
-    if (rule.is_exact) return exact_sum_of_block(pieces, stride, parts, count, sum);
+    if (rule.is_exact) return exact_sum_of_block(pieces, stride, parts, count, arithmetic, sum);
   if constexpr (std::is_same_v<T, sum_t<T>>) {
     tree(pieces, stride, parts, rule, count, sum);
     divide_elements(sum, rule.divisor, count);
@@ -90,8 +94,9 @@ void tree_sum_of_block(const T* pieces, std::int64_t stride, int parts, const Su
 
 template <class T>
 void tree_sum(const T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count, T* sum) {
+  const Arithmetic arithmetic = arithmetic_for(rule);
   for (std::int64_t begin = 0; begin < count; begin += block)
-    tree_sum_of_block(pieces + begin, stride, parts, rule, std::min(block, count - begin), sum + begin);
+    tree_sum_of_block(pieces + begin, stride, parts, rule, arithmetic, std::min(block, count - begin), sum + begin);
 }
 
 // Processors look ahead by themselves, but not beyond a page, and what another core has written takes long to come.
@@ -124,11 +129,12 @@ void tree_sum_in_place(T* pieces, std::int64_t stride, int parts, const SumRule&
     if (parts == 2 && !rule.is_exact && rule.divisor == 1 && rule.additions.empty() && last - first == 2)
       return wide_loop([&] { add_both(pieces, pieces + stride, count); });
   std::array<T, block> sum;
+  const Arithmetic arithmetic = arithmetic_for(rule);
   for (std::int64_t begin = 0; begin < count; begin += block) {
     for (int piece = 0; piece < parts; ++piece)
       fetch(pieces + piece * stride, begin + ahead_bytes / static_cast<std::int64_t>(sizeof(T)), block, count);
     const std::int64_t length = std::min(block, count - begin);
-    tree_sum_of_block(pieces + begin, stride, parts, rule, length, sum.data());
+    tree_sum_of_block(pieces + begin, stride, parts, rule, arithmetic, length, sum.data());
     for (int piece = first; piece < last; ++piece) std::copy_n(sum.data(), length, pieces + begin + piece * stride);
   }
 }
