@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include <lockstep/core/tensor/tensor.hpp>
 
@@ -23,5 +24,9 @@ class Bandwidth {
  private:
   Tensor memory_;  ///< two arrays
 };
+
+/// LOCAL. Reads numbers as fast as memory gives them. Returns their sum, in some order.
+double read_all(std::span<const double> numbers);
+float read_all(std::span<const float> numbers);
 
 }  // namespace lockstep::bench

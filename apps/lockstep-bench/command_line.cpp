@@ -1,6 +1,7 @@
 #include "apps/lockstep-bench/command_line.hpp"
 
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -149,6 +150,32 @@ void add_predict(OptionParser& parser, PredictOptions& predict, CommandLine& lin
   add_common(parser, predict, line);
 }
 
+void add_exact_sum(OptionParser& parser, ExactSumOptions& exact_sum, CommandLine& line) {
+  parser.command(ExactSumOptions::name,
+                 "What it costs that sums are exact: of one number and of arrays over all ranks, beside sums in the "
+                 "fixed order; and of a rank's own numbers, beside reading them");
+  parser.option("--bytes", "N",
+                fmt::format("Size of the arrays, such as 64K or 1M (default {})", size_text(exact_sum.bytes)),
+                [&](const std::string& option, const std::string& text) {
+                  exact_sum.bytes = parse_bytes(option, text, most_message_bytes);
+                });
+  parser.option("--local-bytes", "N",
+                fmt::format("Size of a rank's own numbers (default {}, which caches seldom hold)",
+                            size_text(exact_sum.local_bytes)),
+                [&](const std::string& option, const std::string& text) {
+                  exact_sum.local_bytes = parse_bytes(option, text, most_message_bytes);
+                });
+  add_common(parser, exact_sum, line);
+}
+
+/// ConfigError unless there are whole numbers of f64.
+ExactSumOptions exact_sum_of(ExactSumOptions options) {
+  for (const auto& [option, bytes] : {std::pair{"--bytes", options.bytes}, {"--local-bytes", options.local_bytes}})
+    if (bytes % 8 != 0)
+      throw ConfigError{fmt::format("{} {}: expected a multiple of 8, the bytes of one f64", option, bytes)};
+  return options;
+}
+
 NetworkOptions network_of(NetworkOptions options, const RuntimeOptions& runtime) {
   require_sizes(options, DType::f32);
   options.network = runtime.network;
@@ -178,6 +205,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   AllReduceOptions all_reduce;
   MergeCallOptions merge_call;
   RequestOptions requests;
+  ExactSumOptions exact_sum;
   NetworkOptions network;
   StepOptions step;
   ArithmeticOptions arithmetic;
@@ -231,6 +259,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       "Time of a sum that is submitted and waited for, beside one that blocks, by size; and what waiting for a "
       "late rank takes",
       requests, line);
+  add_exact_sum(parser, exact_sum, line);
   add_messages(parser,
                "What the links between nodes carry, one way and both ways, by TCP streams, by MPI and in a sum. Start "
                "one rank on each node. Hosts with several networks need --network, which TCP streams use too",
@@ -337,6 +366,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       line.benchmark = merge_call;
     else if (parser.chosen() == RequestOptions::name)
       line.benchmark = requests_of(requests);
+    else if (parser.chosen() == ExactSumOptions::name)
+      line.benchmark = exact_sum_of(exact_sum);
     else if (parser.chosen() == NetworkOptions::name)
       line.benchmark = network_of(network, line.runtime);
     else if (parser.chosen() == StepOptions::name)

@@ -9,6 +9,7 @@
 #include <lockstep/job/runtime/runtime.hpp>
 
 #include "apps/lockstep-bench/all_reduce.hpp"
+#include "apps/lockstep-bench/exact_sum.hpp"
 #include "apps/lockstep-bench/input.hpp"
 #include "apps/lockstep-bench/merge_call.hpp"
 #include "apps/lockstep-bench/network.hpp"
@@ -24,8 +25,8 @@ struct CommandLine {
   RuntimeOptions runtime;
 
   /// The benchmark to run, and its options.
-  std::variant<AllReduceOptions, MergeCallOptions, RequestOptions, NetworkOptions, StepOptions, ArithmeticOptions,
-               PredictOptions, InputOptions, WatchdogOptions>
+  std::variant<AllReduceOptions, MergeCallOptions, RequestOptions, ExactSumOptions, NetworkOptions, StepOptions,
+               ArithmeticOptions, PredictOptions, InputOptions, WatchdogOptions>
       benchmark;
 
   /// Where to write the JSON. If empty, nowhere.

@@ -22,6 +22,9 @@ std::string measure(Runtime& runtime, const MergeCallOptions& options, const Add
 std::string measure(Runtime& runtime, const RequestOptions& options, const AddRow& add) {
   return bench_requests(runtime, options, add);
 }
+std::string measure(Runtime& runtime, const ExactSumOptions& options, const AddRow& add) {
+  return bench_exact_sum(runtime, options, add);
+}
 std::string measure(Runtime& runtime, const NetworkOptions& options, const AddRow& add) {
   return bench_network(runtime, options, add);
 }

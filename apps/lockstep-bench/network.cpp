@@ -9,7 +9,7 @@
 
 #include <lockstep/core/base/error.hpp>
 
-#include "apps/lockstep-bench/exact_sums.hpp"
+#include "apps/lockstep-bench/exact_inputs.hpp"
 #include "apps/lockstep-bench/memory.hpp"
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/tcp_streams.hpp"

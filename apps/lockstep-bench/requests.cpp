@@ -10,7 +10,7 @@
 
 #include <lockstep/sync/group/group.hpp>
 
-#include "apps/lockstep-bench/exact_sums.hpp"
+#include "apps/lockstep-bench/exact_inputs.hpp"
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/timing.hpp"
 

@@ -20,6 +20,8 @@ const std::vector<std::string> merge_call_columns{"merges", "time", "mpi_time", 
 
 const std::vector<std::string> request_columns{"bytes", "blocking", "submit", "request", "ratio", "cpu"};
 
+const std::vector<std::string> exact_sum_columns{"sum", "numbers", "dtype", "bytes", "plain", "exact", "ratio", "rate"};
+
 const std::vector<std::string> network_columns{"tcp",         "bytes",     "latency",       "mpi_latency", "one_way",
                                                "mpi_one_way", "both_ways", "mpi_both_ways", "sum",         "ratio"};
 
@@ -129,6 +131,26 @@ TEST_CASE("requests sum exactly, beside sums that block, and show what a wait fo
     CHECK(keys_of(row) == request_columns);
     for (const char* key : {"blocking", "submit", "request", "cpu"}) CHECK(row[key].get<double>() > 0);
     CHECK(row["ratio"].get<double>() == Approx(row["request"].get<double>() / row["blocking"].get<double>()));
+  }
+}
+
+TEST_CASE("exact-sum has every exact sum right, beside plain sums of the same numbers") {
+  const int ranks = GENERATE(1, 2, 3);
+  const Benched benched = bench(ranks, {"exact-sum", "--bytes", "4104", "--local-bytes", "8200", "--iterations", "2"});
+  check_head(benched.json, "exact-sum", ranks);
+  const Json& rows = benched.json["rows"];
+  REQUIRE(rows.size() == 14);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Json& row = rows[i];
+    INFO(row.dump());
+    CHECK(keys_of(row) == exact_sum_columns);
+    CHECK(row["sum"] == (i == 0 ? "one" : i == 1 ? "object" : i < 8 ? "array" : "local"));
+    CHECK(row["dtype"] == (i < 2 || i % 2 == 0 ? "f64" : "f32"));
+    CHECK(row["bytes"] == (i < 2 ? 8 : i < 8 ? 4104 : 8200));
+    const double plain = row["plain"].get<double>(), exact = row["exact"].get<double>();
+    CHECK(plain > 0);
+    CHECK(row["ratio"].get<double>() == Approx(exact / plain));
+    CHECK(row["rate"].get<double>() == Approx(plain / exact));
   }
 }
 
@@ -252,8 +274,8 @@ TEST_CASE("without --json a benchmark writes its table only") {
 
 TEST_CASE("a command line that is wrong is refused in one line, wherever that is found out") {
   check_refused(refuse(2, {}),
-                {"no command was given: expected all-reduce or merge-call or requests or network or step or "
-                 "arithmetic or predict or input or watchdog"});
+                {"no command was given: expected all-reduce or merge-call or requests or exact-sum or network or step "
+                 "or arithmetic or predict or input or watchdog"});
   check_refused(refuse(2, {"step", "--shards", "1"}), {"--shards is 1, and the job has 2 ranks", "expected"});
 }
 
@@ -303,7 +325,7 @@ TEST_CASE("help lists the commands, and the options of a command, once for the j
   const Outcome whole = run_bench(ranks, {"--help"});
   CHECK(whole.exit_code == 0);
   CHECK(whole.err.empty());
-  for (const char* command : {"all-reduce", "merge-call", "requests", "step", "input", "watchdog"})
+  for (const char* command : {"all-reduce", "merge-call", "requests", "exact-sum", "step", "input", "watchdog"})
     CHECK(lines_starting_with(whole.out, std::string{"  "} + command + " ").size() == 1);
 
   const Outcome one = run_bench(ranks, {"all-reduce", "--help"});

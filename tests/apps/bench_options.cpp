@@ -32,15 +32,12 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       "expected rates of wires, such as 100mbit or 1gbit,500kbit, or measured ones, such as 8.6MB/s";
   const std::vector<RefusedOptions> rows{
       {{},
-       {"no command was given: expected all-reduce or merge-call or requests or network or step or arithmetic or "
-        "predict or input "
-        "or watchdog",
+       {"no command was given: expected all-reduce or merge-call or requests or exact-sum or network or step or "
+        "arithmetic or predict or input or watchdog",
         "lockstep-bench --help"}},
       {{"all-scatter"},
-       {"there is no command 'all-scatter': expected all-reduce or merge-call or requests or network or step or "
-        "arithmetic or "
-        "predict "
-        "or input or watchdog"}},
+       {"there is no command 'all-scatter': expected all-reduce or merge-call or requests or exact-sum or network or "
+        "step or arithmetic or predict or input or watchdog"}},
       {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
       {{"--iterations", "3", "all-reduce"},
        {"'--iterations' comes before the command: expected lockstep-bench all-reduce and its options"}},
@@ -64,6 +61,9 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       {{"network", "--min-bytes", "16", "--max-bytes", "8"},
        {"--min-bytes 16 is above --max-bytes 8: expected at most the latter"}},
       {{"requests", "--min-bytes", "6"}, {"--min-bytes 6: expected a multiple of 4, the bytes of one f32"}},
+      {{"exact-sum", "--bytes", "12"}, {"--bytes 12: expected a multiple of 8, the bytes of one f64"}},
+      {{"exact-sum", "--local-bytes", "1004"}, {"--local-bytes 1004: expected a multiple of 8, the bytes of one f64"}},
+      {{"exact-sum", "--bytes", "2G"}, {"--bytes 2G: expected a whole number from 1 to 1073741824,"}},
       {{"network", "--min-bytes", "6"}, {"--min-bytes 6: expected a multiple of 4, the bytes of one f32"}},
       {{"network", "--max-bytes", "2G"}, {"--max-bytes 2G: expected a whole number from 1 to 1073741824,"}},
       {{"network", "--dtype", "f32"}, {"there is no option --dtype; lockstep-bench network --help"}},
@@ -134,7 +134,7 @@ TEST_CASE("sizes have units, which are powers of 1024") {
 
 TEST_CASE("the help fits 80 columns") {
   for (const char* command :
-       {"", "all-reduce", "merge-call", "requests", "network", "step", "predict", "input", "watchdog"}) {
+       {"", "all-reduce", "merge-call", "requests", "exact-sum", "network", "step", "predict", "input", "watchdog"}) {
     const char* const argv[] = {"lockstep-bench", command, "--help"};
     const char* const alone[] = {"lockstep-bench", "--help"};
     const auto line =

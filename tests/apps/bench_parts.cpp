@@ -15,7 +15,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "apps/lockstep-bench/exact_sums.hpp"
+#include "apps/lockstep-bench/exact_inputs.hpp"
 #include "apps/lockstep-bench/report.hpp"
 #include "apps/lockstep-bench/step_clock.hpp"
 #include "apps/lockstep-bench/step_run.hpp"

@@ -1,4 +1,4 @@
-#include "apps/lockstep-bench/exact_sums.hpp"
+#include "apps/lockstep-bench/exact_inputs.hpp"
 
 #include <cmath>
 #include <cstdint>
