@@ -24,6 +24,13 @@ fi
 # seconds for each job where there is no /etc/hosts.
 export HWLOC_COMPONENTS=-gl
 
+# suit_any_machine: for jobs of Open MPI on one machine, however small. Two ranks on one core start too, give way to each
+# other, and are not tied to a core; they share memory without the kernel call that containers forbid.
+suit_any_machine() {
+  export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
+  export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none
+}
+
 say() { printf '\n== %s\n' "$*"; }
 
 fail() {
