@@ -2,7 +2,7 @@
 cmake_minimum_required(VERSION 3.16)
 project(lockstep-examples LANGUAGES C CXX)
 
-find_package(lockstep REQUIRED COMPONENTS models c OPTIONAL_COMPONENTS torch)
+find_package(lockstep REQUIRED COMPONENTS models c OPTIONAL_COMPONENTS fortran torch)
 # Two of them call MPI themselves. CMake stops at a compiler wrapper without headers, as in Debian's openmpi-bin, instead of
 # saying that it found no MPI.
 find_program(wrapper mpicxx)
@@ -33,6 +33,16 @@ endif()
 if(MPI_C_FOUND)
   add_executable(heat heat.c)
   target_link_libraries(heat lockstep::c MPI::MPI_C m)
+endif()
+
+# The heat of Fortran needs the gfortran of lockstep's module.
+if(lockstep_fortran_FOUND)
+  enable_language(Fortran)
+  find_package(MPI COMPONENTS Fortran)
+  if(MPI_Fortran_FOUND)
+    add_executable(heat_fortran heat.f90)
+    target_link_libraries(heat_fortran lockstep::fortran MPI::MPI_Fortran)
+  endif()
 endif()
 
 # The first reads its data with lockstep's readers.

@@ -11,8 +11,9 @@ build_packages=(
   catch2 python3
 )
 
-# For parts that a build may do without, and their tests: event files for TensorBoard, and what CMake finds.
-optional_packages=(libprotobuf-dev protobuf-compiler libboost-dev cmake make)
+# For parts that a build may do without, and their tests: event files for TensorBoard, the module for Fortran, and what
+# CMake finds.
+optional_packages=(libprotobuf-dev protobuf-compiler libboost-dev gfortran cmake make)
 
 # Open MPI refuses to start as root unless both are set: two, so that nobody does it by accident. A root that runs
 # these scripts is a container's.

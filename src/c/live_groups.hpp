@@ -1,6 +1,7 @@
 // The groups that a C program has made and not freed.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>

@@ -78,6 +78,20 @@ TEST_CASE("each rank that is left is told of a killed one, and may end by itself
   check_lost("told", code_of_killed(), "is gone: its process ended", 2);
 }
 
+TEST_CASE("a rank that leaves early is no rank to wait for") {
+  const Outcome finalized = program(3, "leave");
+  INFO("stderr: " << finalized.err);
+  CHECK(finalized.exit_code == 0);
+  CHECK(lines_starting_with(finalized.err, "lockstep:").empty());
+  const Outcome exited = program(3, "leave-by-exit");
+  INFO("stderr: " << exited.err);
+  CHECK(exited.exit_code == 42);
+  const auto lines = lines_starting_with(exited.err, "lockstep:");
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: replica 1 (worker:1, world rank 1, host ") &&
+                                Catch::Contains("called exit(42) before the end of the job"));
+}
+
 TEST_CASE("ranks that give up say why once, and end with the code of that") {
   for (const auto& [mode, code, sentence] : {std::tuple{"abort", 3, "is at agree #1 (program.c:"},
                                              {"abort-alone", 4, "failed: lockstep_agree (program.c:"}}) {

@@ -1,4 +1,5 @@
-/* Groups of a C program: `program RANKS` tests them on so many ranks, `program MODE` loses a rank, or gives up. */
+/* Groups of a C program: `program RANKS` tests them on so many ranks, `program MODE` loses a rank, or gives up, or
+ * leaves early. */
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -74,6 +75,17 @@ static void give_up(const char* mode) {
   if (lockstep_agree(all, test_rank == 1 ? "this" : "that") != LOCKSTEP_OK) lockstep_abort();
 }
 
+/* Rank 1 ends MPI before the others, which hear of it and then end MPI, too; or it calls exit. */
+static int leave(const char* mode) {
+  lockstep_group* all = NULL;
+  CHECK(lockstep_group_create(MPI_COMM_WORLD, NULL, &all) == LOCKSTEP_OK);
+  if (test_rank == 1 && strcmp(mode, "leave-by-exit") == 0) exit(42);
+  if (test_rank != 1)
+    CHECK_REFUSED(lockstep_agree(all, "more"), strcmp(mode, "leave") == 0 ? LOCKSTEP_MISMATCH : LOCKSTEP_PEER_FAILED,
+                  "replica 1 (", strcmp(mode, "leave") == 0 ? "has finished the job" : "called exit(42)");
+  return MPI_Finalize();
+}
+
 int main(int argc, char** argv) {
   lockstep_group* late = NULL;
   const int expected = argc > 1 ? atoi(argv[1]) : 0;
@@ -85,6 +97,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &test_rank);
   MPI_Comm_size(MPI_COMM_WORLD, &test_ranks);
   if (expected == 0) {
+    if (strncmp(argv[1], "leave", 5) == 0) return leave(argv[1]);
     strncmp(argv[1], "abort", 5) == 0 ? give_up(argv[1]) : lose(argv[1]);
     return 97;
   }

@@ -74,10 +74,16 @@ std::vector<std::string> files_below(const fs::path& folder) {
   return files;
 }
 
-/// Those that other programs link. Sorted, as files_below has their files.
+bool has_fortran() {
+  return from_meson("LOCKSTEP_HAS_FORTRAN") == "yes";
+}
+
+/// Those that other programs link.
 std::vector<std::string> installed_libraries() {
-  if (from_meson("LOCKSTEP_HAS_TORCH") == "yes") return {"lockstep-torch", "lockstep-models", "lockstep-c", "lockstep"};
-  return {"lockstep-models", "lockstep-c", "lockstep"};
+  std::vector<std::string> libraries{"lockstep-models", "lockstep-c", "lockstep"};
+  if (from_meson("LOCKSTEP_HAS_TORCH") == "yes") libraries.push_back("lockstep-torch");
+  if (has_fortran()) libraries.push_back("lockstep-fortran");
+  return libraries;
 }
 
 /// How a program ends that links all that the package names, and the flags that pkg-config gives for it.
@@ -127,6 +133,7 @@ TEST_CASE("the installed library comes with its links and its pkg-config file, a
   if (from_meson("LOCKSTEP_HAS_TENSORBOARD") == "yes")
     for (const std::string& end : {std::string{}, "." + version})
       expected.push_back("liblockstep-tensorboard.so" + end);
+  if (has_fortran()) expected.push_back("lockstep-fortran/lockstep.mod");
   std::ranges::sort(expected);
   CHECK(libraries == expected);
 }
@@ -219,6 +226,34 @@ TEST_CASE("a program in C builds against the installed package, by pkg-config an
     const Outcome outcome = installed().shell(way);
     INFO(outcome.err);
     CHECK(outcome.out == "2606 steps, heat 0x1.325c98a01ea29p+12\n");
+  }
+}
+
+TEST_CASE("a program in Fortran builds against the installed package, by pkg-config and by CMake") {
+  if (!has_fortran()) {
+    WARN("skipped: the module for Fortran is not built");
+    return;
+  }
+  const std::string mpifort = from_meson("LOCKSTEP_MPIFORT"), source = from_meson("LOCKSTEP_FORTRAN_CONSUMER");
+  const fs::path folder = installed().scratch() / "in-fortran";
+  fs::create_directories(folder);
+  std::ofstream{folder / "CMakeLists.txt"} << "cmake_minimum_required(VERSION 3.16)\nproject(consumer Fortran)\n"
+                                              "find_package(lockstep REQUIRED COMPONENTS fortran)\nadd_executable(heat "
+                                           << source << ")\ntarget_link_libraries(heat lockstep::fortran)\n";
+  std::vector<std::string> ways{
+      fmt::format("{0} {1} $(pkg-config --cflags --libs lockstep-fortran) "
+                  "-Wl,-rpath,$(pkg-config --variable=libdir lockstep-fortran) -o {2}/heat && {2}/heat",
+                  mpifort, source, folder.string())};
+  if (const std::string cmake = from_meson("LOCKSTEP_CMAKE"); !cmake.empty())
+    ways.push_back(
+        fmt::format("{0} -S {1} -B {1}/build -DCMAKE_Fortran_COMPILER={2} -DCMAKE_PREFIX_PATH={3} >&2 && "
+                    "{0} --build {1}/build >&2 && {1}/build/heat",
+                    cmake, folder.string(), mpifort,
+                    (installed().root() / fs::path{from_meson("LOCKSTEP_PREFIX")}.relative_path()).string()));
+  for (const std::string& way : ways) {
+    const Outcome outcome = installed().shell(way);
+    INFO(outcome.err);
+    CHECK(outcome.out == "2606 steps, heat 4901.787262077015\n");
   }
 }
 

@@ -36,10 +36,12 @@ class LossHandlers {
   /// Calls all of them. What one throws is dropped: the job ends in any case.
   void call(const std::string& sentence, Error::ExitCode code) {
     const std::lock_guard lock{mutex_};
-    for (const auto& [runtime, handler] : handlers_) try {
+    for (const auto& [runtime, handler] : handlers_) {
+      try {
         handler(sentence, code);
       } catch (...) {
       }
+    }
   }
 
  private:

@@ -18,11 +18,14 @@ class Lockstep(MesonPackage, CudaPackage):
 
     version("0.2.0", branch="main")
 
+    variant("fortran", default=False, description="The module for Fortran, lockstep-fortran")
     variant("onednn", default=True, description="Fast CPU kernels, those of oneDNN")
     variant("tensorboard", default=False, description="Event files for TensorBoard")
     variant("torch", default=False, description="The bridge to LibTorch, lockstep-torch")
 
     depends_on("cxx", type="build")
+    depends_on("c", type="build", when="+fortran")
+    depends_on("fortran", type="build", when="+fortran")
     depends_on("meson@1.0.1:", type="build")
     depends_on("python@3.9:", type="build")
     depends_on("cli11@2.1:", type="build")
@@ -65,6 +68,7 @@ class Lockstep(MesonPackage, CudaPackage):
 
         args = [
             f"-Dmpi={spec['mpi'].mpicxx}",
+            f"-Dfortran={feature('fortran')}",
             f"-Donednn={feature('onednn')}",
             f"-Dtensorboard={feature('tensorboard')}",
             f"-Dtorch={feature('torch')}",
