@@ -35,13 +35,18 @@ if(MPI_C_FOUND)
   target_link_libraries(heat lockstep::c MPI::MPI_C m)
 endif()
 
-# The heat of Fortran needs the gfortran of lockstep's module.
+# Those of Fortran need the gfortran of lockstep's module.
 if(lockstep_fortran_FOUND)
   enable_language(Fortran)
   find_package(MPI COMPONENTS Fortran)
   if(MPI_Fortran_FOUND)
     add_executable(heat_fortran heat.f90)
-    target_link_libraries(heat_fortran lockstep::fortran MPI::MPI_Fortran)
+    add_executable(conjugate_gradient conjugate_gradient.f90)
+    foreach(name heat_fortran conjugate_gradient)
+      target_link_libraries(${name} lockstep::fortran MPI::MPI_Fortran)
+      # A fused operation rounds otherwise, and not everywhere.
+      target_compile_options(${name} PRIVATE -ffp-contract=off)
+    endforeach()
   endif()
 endif()
 

@@ -48,6 +48,22 @@ TEST_CASE("the program in Fortran of the documents has the same bits on any numb
     check_prints(ranks, "LOCKSTEP_README_HEAT_FORTRAN", "", "2606 steps, heat 4901.787262077015\n");
 }
 
+TEST_CASE("conjugate gradients have the same iterates on any number of ranks, to the last bit") {
+  const auto lines = [](int ranks) {
+    const Outcome outcome = started(ranks, "LOCKSTEP_EXAMPLE_CONJUGATE_GRADIENT");
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == 0);
+    return outcome.out;
+  };
+  const std::string on_one = lines(1);
+  CHECK_THAT(on_one,
+             Catch::Contains("iteration 50: residual ") && Catch::Contains("\n281 iterations, sum of x -14.566626"));
+  for (const int ranks : {2, 3, 4}) {
+    CAPTURE(ranks);
+    CHECK(lines(ranks) == on_one);
+  }
+}
+
 TEST_CASE("without stat=, ranks that disagree end the job with the sentence, once, and its code") {
   const Outcome outcome = started(3, "LOCKSTEP_FORTRAN_PROGRAM", "disagree");
   INFO("stderr: " << outcome.err);
