@@ -236,6 +236,64 @@ TEST_CASE("calls that may be at any place are compared without it, and messages 
   expect_in_step();
 }
 
+TEST_CASE("a layer in between says what its requests stand for, and ranks compare that alone") {
+  if (are_on_gpus() || ranks() == 1) return;
+  Group all = group_of_all();
+  const std::size_t own = odd_one() ? 3 : 2;
+  std::vector<std::uint8_t> mine(2), of_all(2 * static_cast<std::size_t>(ranks()));
+  Group largest = all.anywhere("all_reduce: MAX of bool[2]");
+  Group other = all.anywhere("all_reduce: [" + std::to_string(own) + "]");
+  if (odd_one()) largest.submit_all_gather(std::span{mine}, std::span{of_all}).wait();
+  if (!odd_one()) largest.submit_all_gather(std::span{mine}, std::span{of_all}).wait();
+  const std::string differ = mismatch_of([&] { other.submit_all_gather(std::span{mine}, std::span{of_all}).wait(); });
+  CHECK_THAT(differ,
+             Catch::Contains("is at all_reduce #") && Catch::Contains("with [2]") && Catch::Contains("with [3]"));
+  expect_in_step();
+}
+
+TEST_CASE("parts of any length come together in the order of the ranks, and refused ones go nowhere") {
+  if (are_on_gpus()) return;
+  Group group = turned_group();
+  const auto rows_for = [](int from, int to) { return from == to ? 0 : 20'000 * from + to; };
+  std::vector<std::int64_t> counts, expected_counts;
+  std::vector<double> mine, expected;
+  for (int other = 0; other < ranks(); ++other) {
+    const int leaving = rows_for(group.rank(), other), coming = rows_for(other, group.rank());
+    counts.push_back(leaving);
+    mine.insert(mine.end(), static_cast<std::size_t>(2 * leaving), group.rank() + other / 8.);
+    expected_counts.push_back(coming);
+    expected.insert(expected.end(), static_cast<std::size_t>(2 * coming), other + group.rank() / 8.);
+  }
+  Tensor rows = Tensor::from(mine, {std::ssize(mine) / 2, 2});
+  std::vector<std::int64_t> too_few(counts.begin() + 1, counts.end());
+  CHECK_THAT(message_of<InvalidArgument>([&] { (void)group.submit_all_to_all(rows, too_few); }),
+             Catch::Contains("expected a number for each of"));
+  group.submit_all_to_all(rows, counts).wait();
+  CHECK(rows.shape() == Shape{std::ssize(expected) / 2, 2});
+  CHECK(rows.to_vector<double>() == expected);
+  CHECK(counts == expected_counts);
+  expect_in_step();
+}
+
+TEST_CASE("a wait does something else meanwhile, which may end it, and the request goes on") {
+  if (are_on_gpus() || ranks() == 1) return;
+  Group all = group_of_all().anywhere(), turned = turned_group().anywhere();
+  std::vector<int> bits{1 << rank()};
+  struct Enough {};
+  const bool waits_first = !odd_one();
+  std::optional<Group::Request> request;
+  if (waits_first) {
+    request = all.submit_all_reduce(std::span{bits});
+    // At once: where time is simulated, nothing else happens while all wait.
+    CHECK_THROWS_AS(request->wait([] { throw Enough{}; }), Enough);
+  }
+  turned.submit_barrier().wait();
+  if (!waits_first) request = all.submit_all_reduce(std::span{bits});
+  request->wait([] {});
+  CHECK(bits.front() == (1 << ranks()) - 1);
+  expect_in_step();
+}
+
 TEST_CASE("ranks submit to groups in different orders, and wait in others, beside calls that block") {
   if (are_on_gpus()) return;
   Group all = group_of_all(), turned = turned_group();

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <span>
@@ -33,6 +34,7 @@ class AnyRequest {
     sum_sent_as_f16,
     sum_anywhere,
     send_rows,
+    swap_rows,
     barrier
   };
   static Kind drawn(std::mt19937_64& draw) {
@@ -145,6 +147,17 @@ class AnyRequest {
         expected_ = rows_of(rank_ == after ? root : rank_);
         got_ = tensor_of(rows_of(rank_));
         return group.submit_send(got_, root, after);
+      case Kind::swap_rows:
+        // Rank r has r + 1 rows for rank 0, r + 2 for rank 1, and so on.
+        expected_ = Values{};
+        counts_.clear();
+        for (int other = 0; other < ranks_; ++other) {
+          counts_.push_back(rank_ + other + 1);
+          expected_->insert(expected_->end(), static_cast<std::size_t>(other + rank_ + 1), value(other, 0));
+        }
+        got_ =
+            tensor_of(Values(static_cast<std::size_t>(std::reduce(counts_.begin(), counts_.end())), value(rank_, 0)));
+        return group.submit_all_to_all(got_, counts_);
       case Kind::barrier: break;
     }
     return group.submit_barrier();
@@ -156,6 +169,7 @@ class AnyRequest {
   Tensor sent_, got_;
   std::optional<Values> expected_;  ///< empty for unspecified values
   std::optional<IndexedSlices> slices_;
+  Values counts_;
   Group::Request request_;  ///< the last, so that it is the first to go
 };
 

@@ -59,6 +59,10 @@ std::string_view method_of(const Tag& tag) {
                                                  "reduce_to",  "batch_reduce_to",  "read"};
   if (!has_operands(tag)) return {};
   const std::string_view text = tag.kept_text();
+  if (tag.kind == TagKind::request) {
+    const auto end = text.find(": ");
+    return end == text.npos ? std::string_view{} : text.substr(0, end);
+  }
   for (const std::string_view method : methods)
     if (text.starts_with(method) && text.size() > method.size() &&
         (text[method.size()] == ':' || text[method.size()] == ' '))

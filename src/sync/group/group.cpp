@@ -67,7 +67,7 @@ int Group::size() const {
 }
 
 Group Group::subset(std::span<const int> ranks, Here here) const {
-  return Group{group_->subset(ranks, here)};
+  return Group{group_->subset(ranks, here, compares_places_ ? Tag::Site::compared : Tag::Site::told)};
 }
 
 Group Group::anywhere() const {
@@ -76,7 +76,14 @@ Group Group::anywhere() const {
   return same;
 }
 
+Group Group::anywhere(std::string call) const {
+  Group same = anywhere();
+  same.call_ = std::move(call);
+  return same;
+}
+
 detail::GroupCall Group::call(std::string text, const Here& here) const {
+  if (!call_.empty()) return {call_, here, Tag::Site::told};
   if (!compares_places_) text += ", at any place";
   return {std::move(text), here, compares_places_ ? Tag::Site::compared : Tag::Site::told};
 }

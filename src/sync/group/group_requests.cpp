@@ -1,4 +1,5 @@
 // What a group does while its program goes on: the requests of Group.
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/group/group.hpp>
@@ -70,6 +73,16 @@ void require_blocks(bool fit, std::string_view method, const TensorView& sent, c
 void require_rows(const Tensor& rows, std::string_view method) {
   if (rows.shape().empty())
     throw InvalidArgument{fmt::format("{} of the rows of {}: expected a dimension", method, describe(rows.view()))};
+}
+
+void require_counts(const Tensor& rows, std::span<const std::int64_t> counts, int ranks) {
+  const bool fit = std::ranges::ssize(counts) == ranks && std::ranges::all_of(counts, [](auto n) { return n >= 0; }) &&
+                   std::reduce(counts.begin(), counts.end()) == rows.shape()[0];
+  if (!fit)
+    throw InvalidArgument{
+        fmt::format("all_to_all of the rows of {}, cut into {}: expected a number for each of {} "
+                    "ranks, together all rows",
+                    describe(rows.view()), fmt::join(counts, " + "), ranks)};
 }
 
 /// What is done when the message is.
@@ -139,9 +152,9 @@ struct Group::Request::State : std::enable_shared_from_this<State> {
   }
 
   /// A GPU that hangs before it has given its values is this rank's own.
-  void wait() {
+  void wait(const std::function<void()>& meanwhile = {}) {
     if (!request->is_done()) copies.wait();
-    queue().wait(*request);
+    queue().wait(*request, meanwhile);
     copies.put_back();
     is_over = true;
   }
@@ -210,6 +223,10 @@ bool Group::Request::test() {
 
 void Group::Request::wait() {
   state_->wait();
+}
+
+void Group::Request::wait(const std::function<void()>& meanwhile) {
+  state_->wait(meanwhile);
 }
 
 Group::Request Group::submit_all_reduce(const TensorView& values, const SumOptions& options, Here here) {
@@ -338,6 +355,17 @@ Group::Request Group::submit_all_gather(Tensor& rows, Here here) {
   const std::string text = "all_gather: " + rows_text(std::span{&all, 1});
   return state->exchange_rows(text, [&all, rank = rank(), ranks = size()](ExchangeQueue& exchanges) {
     return detail::gather_rows(exchanges, {&all}, rank, ranks);
+  });
+}
+
+Group::Request Group::submit_all_to_all(Tensor& rows, std::span<std::int64_t> counts, Here here) {
+  require_rows(rows, "all_to_all");
+  require_counts(rows, counts, size());
+  const auto state = std::make_shared<Request::State>(*this, here);
+  Tensor& all = state->copies.of(rows, Use::both);
+  const std::string text = "all_to_all: " + rows_text(std::span{&all, 1});
+  return state->submit(text, [&all, counts, rank = rank(), ranks = size()](Plane* plane) {
+    return plane ? detail::swap_rows(plane->exchanges, all, counts, rank, ranks) : nothing_to_wait_for;
   });
 }
 

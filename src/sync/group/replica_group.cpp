@@ -65,7 +65,7 @@ ReplicaGroup::ReplicaGroup(std::shared_ptr<Job> job, Job::Meeting own_meeting, s
   }
 }
 
-std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, Here here) {
+std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, Here here, Tag::Site site) {
   std::vector<int> of_job;
   for (const int rank : ranks) {
     if (rank < 0 || rank >= size() || std::ranges::count(ranks, rank) > 1)
@@ -80,7 +80,8 @@ std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, H
   // Before they make the plane for their data from that of this group.
   meeting->agree(TagKind::group, 0, here,
                  fmt::format("ranks {}{}", fmt::join(ranks, ", "),
-                             own_meeting_ ? fmt::format(" of replicas {}", fmt::join(ranks_, ", ")) : ""));
+                             own_meeting_ ? fmt::format(" of replicas {}", fmt::join(ranks_, ", ")) : ""),
+                 {.site = site});
   std::unique_ptr<Communicator> data;
   job_->complete_or_abort(
       [&] { meeting->agreed_region().wait_in([&] { data = data_->subset(ranks, meeting->members().key); }); });

@@ -14,6 +14,7 @@
 #include <lockstep/sync/reduce/reduction_options.hpp>
 
 #include "core/control/job.hpp"
+#include "core/control/tag.hpp"
 #include "sync/group/request_queue.hpp"
 
 namespace lockstep {
@@ -51,7 +52,8 @@ class ReplicaGroup {
 
   /// COLL over `ranks`, blocking. Makes a group of these ranks of this one, in that order. InvalidArgument, before any
   /// communication, unless each is a rank of this group, each is named once, and this rank is among them.
-  std::unique_ptr<ReplicaGroup> subset(std::span<const int> ranks, Here here = Here::current());
+  std::unique_ptr<ReplicaGroup> subset(std::span<const int> ranks, Here here = Here::current(),
+                                       Tag::Site site = Tag::Site::compared);
 
   Job& job() { return *job_; }
 

@@ -39,7 +39,7 @@ bool RequestQueue::test(const Request& request) {
   return true;
 }
 
-void RequestQueue::wait(const Request& request) {
+void RequestQueue::wait(const Request& request, const std::function<void()>& meanwhile) {
   const BusyClock::Waiting waiting;
   const Agreement& agreement = *request.agreement_;
   const auto wait_at = [&](std::uint64_t number, const auto& done) {
@@ -47,6 +47,7 @@ void RequestQueue::wait(const Request& request) {
     job_.progress().wait_until([&] {
       if (done()) return true;
       wait.show();
+      if (meanwhile) meanwhile();
       return false;
     });
   };

@@ -74,8 +74,9 @@ class RequestQueue final : private RequestProgress::Source {
   /// did not agree, throws what MeetingPoint::agree would.
   bool test(const Request& request);
 
-  /// COLL, blocking, from any thread. Returns when it is done; otherwise as `test`.
-  void wait(const Request& request);
+  /// COLL, blocking, from any thread. Returns when it is done; otherwise as `test`. Calls `meanwhile`, if there is one,
+  /// again and again; what that throws ends the wait.
+  void wait(const Request& request, const std::function<void()>& meanwhile = {});
 
   /// LOCAL. Leaves all as it is: the job is over, and memory of requests may be gone.
   void abandon() { is_abandoned_ = true; }

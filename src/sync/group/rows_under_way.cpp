@@ -88,8 +88,76 @@ class Rows {
   std::vector<Tensor> made_;
 };
 
+/// Rows of which each rank has some for each other.
+class SwappedRows {
+ public:
+  SwappedRows(Tensor& tensor, std::span<std::int64_t> counts, int rank, int ranks)
+      : tensor_{tensor},
+        counts_{counts},
+        rank_{static_cast<std::size_t>(rank)},
+        said_(static_cast<std::size_t>(ranks)) {
+    const std::int64_t most = *std::ranges::max_element(counts);
+    for (const std::int64_t count : counts) saying_.push_back({count, most});
+  }
+
+  Parcels counts() {
+    Parcels parcels{{}, sizeof(Numbers)};
+    for (std::size_t other = 0; other < said_.size(); ++other)
+      parcels.of_ranks.push_back(
+          {std::as_bytes(std::span{&saying_[other], 1}), std::as_writable_bytes(std::span{&said_[other], 1})});
+    said_[rank_] = saying_[rank_];
+    return parcels;
+  }
+
+  /// Once all have said how many they have for this rank, and at most for any.
+  std::vector<Parcels> swap() {
+    Shape shape = tensor_.shape();
+    shape[0] = 0;
+    std::int64_t most = 0;
+    for (const Numbers& numbers : said_) {
+      shape[0] += numbers.for_you;
+      most = std::max(most, numbers.most);
+    }
+    received_ = Tensor::uninitialised(tensor_.dtype(), shape);
+    const auto bytes_of = [&](std::int64_t rows) {
+      return static_cast<std::size_t>(std::accumulate(shape.begin() + 1, shape.end(), rows, std::multiplies{})) *
+             size_of(tensor_.dtype());
+    };
+    std::span<const std::byte> sent{tensor_.view().data(), tensor_.view().bytes()};
+    std::span<std::byte> rest{received_.view().data(), received_.view().bytes()};
+    Parcels parcels{{}, bytes_of(most)};
+    for (std::size_t other = 0; other < said_.size(); ++other) {
+      const std::size_t leaving = bytes_of(saying_[other].for_you), coming = bytes_of(said_[other].for_you);
+      parcels.of_ranks.push_back({sent.first(leaving), rest.first(coming)});
+      sent = sent.subspan(leaving);
+      rest = rest.subspan(coming);
+    }
+    const Parcel& own = parcels.of_ranks[rank_];
+    std::ranges::copy(own.sent, own.received.begin());
+    if (most == 0) return {};
+    return {std::move(parcels)};
+  }
+
+  void put_down() {
+    tensor_ = std::move(received_);
+    std::ranges::transform(said_, counts_.begin(), &Numbers::for_you);
+  }
+
+ private:
+  struct Numbers {
+    std::int64_t for_you;
+    std::int64_t most;  ///< for any rank
+  };
+
+  Tensor& tensor_;
+  std::span<std::int64_t> counts_;
+  std::size_t rank_;
+  std::vector<Numbers> saying_, said_;
+  Tensor received_;
+};
+
 /// `move(rows)` says what travels once the numbers have.
-template <class Move>
+template <class Rows, class Move>
 std::function<bool()> start(ExchangeQueue& exchanges, const std::shared_ptr<Rows>& rows, Move move) {
   return [rows, exchange = exchanges.start(rows->counts(), [rows, move] { return move(*rows); })] {
     if (!exchange->is_done()) return false;
@@ -109,6 +177,12 @@ std::function<bool()> send_rows(ExchangeQueue& exchanges, Tensor& tensor, int ra
   return start(exchanges, std::make_shared<Rows>(std::vector{&tensor}, rank, ranks), [from, to](Rows& rows) {
     return rows.send(static_cast<std::size_t>(from), static_cast<std::size_t>(to));
   });
+}
+
+std::function<bool()> swap_rows(ExchangeQueue& exchanges, Tensor& tensor, std::span<std::int64_t> counts, int rank,
+                                int ranks) {
+  return start(exchanges, std::make_shared<SwappedRows>(tensor, counts, rank, ranks),
+               [](SwappedRows& rows) { return rows.swap(); });
 }
 
 }  // namespace lockstep::detail

@@ -1,7 +1,9 @@
 // Rows of all ranks, which come together while the ranks do something else.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include <lockstep/core/tensor/tensor.hpp>
@@ -19,5 +21,10 @@ std::function<bool()> gather_rows(ExchangeQueue& exchanges, std::vector<Tensor*>
 
 /// The tensor of rank `to` becomes that of rank `from`. On other ranks it stays as it is.
 std::function<bool()> send_rows(ExchangeQueue& exchanges, Tensor& tensor, int rank, int ranks, int from, int to);
+
+/// The tensor, of which the first `counts[0]` rows are for rank 0 and so on, becomes the rows that are for this rank,
+/// in the order of the ranks, and `counts` their numbers.
+std::function<bool()> swap_rows(ExchangeQueue& exchanges, Tensor& tensor, std::span<std::int64_t> counts, int rank,
+                                int ranks);
 
 }  // namespace lockstep::detail

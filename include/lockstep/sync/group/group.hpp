@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -79,8 +80,16 @@ class LOCKSTEP_API Group {
   ///   all.anywhere().broadcast(std::span{received}, 0);
   ///
   /// The ranks then compare all but the places, which messages still show. Either all ranks make a call in this way, or
-  /// none does. It makes no difference to `subset`.
+  /// none does. A `subset` may be made so too; it compares the places of its own calls.
   Group anywhere() const;
+
+  /// LOCAL. The same for a layer in between, whose calls are made of requests: of a request, the ranks compare `call`
+  /// alone, and messages show it:
+  ///
+  ///   Group::Request raw = all.anywhere("all_reduce: MAX of bool[3]").submit_all_gather(mine, of_all);
+  ///
+  /// Equal texts must stand for requests that fit together. The text up to the first colon is the name of the call.
+  Group anywhere(std::string call) const;
 
   /// Adds up every rank's values, in place. Values on the host are added pairwise in the order of the ranks, so their
   /// bits depend on the number of ranks alone; for those on GPUs, NCCL chooses the order. Integers wrap around.
@@ -177,6 +186,9 @@ class LOCKSTEP_API Group {
 
     /// COLL, blocking, from any thread. Returns when it is done; throws as `test`.
     void wait();
+
+    /// The same. Calls `meanwhile` again and again until then, on this thread. What that throws ends the wait alone.
+    void wait(const std::function<void()>& meanwhile);
 
    private:
     friend class Group;
@@ -294,6 +306,11 @@ class LOCKSTEP_API Group {
     return submit_all_to_all(view_of(sent), view_of(received), here);
   }
 
+  /// Parts of any length: of `rows`, the first `counts[0]` are for rank 0, the next `counts[1]` for rank 1, and so on.
+  /// `rows` becomes what the ranks have for this one, in their order and in new memory, and `counts` their numbers.
+  /// InvalidArgument also unless `counts` has a number for each rank, together those of the rows.
+  [[nodiscard]] Request submit_all_to_all(Tensor& rows, std::span<std::int64_t> counts, Here here = Here::current());
+
   /// Done when every rank has submitted it.
   [[nodiscard]] Request submit_barrier(Here here = Here::current());
 
@@ -313,6 +330,7 @@ class LOCKSTEP_API Group {
 
   std::shared_ptr<ReplicaGroup> group_;
   bool compares_places_ = true;
+  std::string call_ = {};  ///< what the ranks compare of a request; if empty, what it says itself
 };
 
 }  // namespace lockstep
