@@ -77,6 +77,7 @@ class Lockstep(MesonPackage, CudaPackage):
             "-Dapps=true",
             # It is Debian's Chart.js. Without it, the pages of lockstep-report have tables.
             "-Dcharts=disabled",
+            "-Dpython=disabled",
             "-Ddocs=disabled",
         ]
         if spec.satisfies("buildtype=release"):

@@ -1,0 +1,184 @@
+"""A backend of ``torch.distributed`` for tensors on the CPU, over MPI.
+
+Importing this module registers it::
+
+    import lockstep.torch
+    torch.distributed.init_process_group("lockstep")
+
+and that is all that a program for gloo changes. Start it with MPI's launcher: ``mpirun -n 4 python train.py``.
+
+**Agreed.** No rank sends anything before all ranks of the group are known to make the same call: the same collective, on
+tensors of one shape and type, with one root and one operation. Otherwise each raises :class:`lockstep.MismatchError`
+with the line of Python of each. Calls may come from different lines, and different scripts.
+
+**Asynchronous.** A call with ``async_op=True`` returns at once, whatever the other ranks do, and goes on while the
+program computes. Groups do not wait for each other.
+
+**Reproducible.** Sums of floating-point numbers are added in the order of the ranks: the same bits in each run with as
+many ranks.
+
+**A rank that is gone, or late.** If a process ends, the job ends within seconds with a sentence that names it. If a rank
+does not come to a call for which others wait, then after ``timeout`` of ``init_process_group`` the job ends with a
+sentence that says where it is. Without a ``timeout``, this sentence is a warning after 60 seconds, and the wait goes on
+for as long as ``torch.distributed`` lets it (30 minutes).
+
+**The end.** An exception that leaves the script on one rank ends the job: its traceback comes first, then the sentence.
+
+Under MPI's launcher, importing the module also lets ``init_process_group`` of any other backend find its ranks without
+an address: gloo gets a store from lockstep.
+"""
+
+import atexit as _atexit
+import contextlib as _contextlib
+import datetime as _datetime
+import importlib as _importlib
+import itertools as _itertools
+import os as _os
+import sys as _sys
+import sysconfig as _sysconfig
+import typing as _typing
+
+import torch as _torch
+import torch.distributed as _distributed
+
+from . import __version__
+from ._extension import core as _core
+
+__all__ = ["working_alone"]
+
+# For how long a rank waits for another in silence, without a timeout of the program's.
+_WARNING_AFTER = _datetime.timedelta(seconds=60)
+
+_meetings = _itertools.count()
+_process = _os.getpid()  # its children, such as workers of a DataLoader, are not in the job
+
+_default_timeout = _distributed.constants.default_pg_timeout
+
+
+def _start(timeout):
+    """Starts the job, if it has not been started, and returns this process's rank and the number of ranks."""
+    is_default = timeout is None or timeout >= _default_timeout
+    silent = _WARNING_AFTER if is_default else timeout
+    is_first = not _core.has_started()
+    found = _core.start(silent.total_seconds(), is_default)
+    if is_first:
+        _atexit.register(_leave)
+    return found
+
+
+def _leave():
+    """Before Python ends. The process leaves the job later, when it exits."""
+    if _os.getpid() != _process:
+        return
+    error = getattr(_sys, "last_exc", None) or getattr(_sys, "last_value", None)
+    if error is None:
+        _core.end_python()
+        return
+    # Python has printed its traceback.
+    _sys.stdout.flush()
+    _sys.stderr.flush()
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    _core.end_job(text)
+
+
+def _is_launched():
+    """Whether MPI's launcher has started this process, rather than torchrun, or nobody."""
+    return any(name in _os.environ for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"))
+
+
+def _script():
+    name = _os.path.basename(_sys.argv[0])
+    return name if name.endswith(".py") else "train.py"
+
+
+def _require_launcher():
+    others = int(_os.environ.get("WORLD_SIZE") or 1)
+    if others > 1 and not _is_launched():
+        raise RuntimeError(
+            f"torchrun, or WORLD_SIZE={others}, has started this process; expected MPI's launcher: "
+            f"mpirun -n {others} python {_script()}"
+        )
+
+
+def _require_ranks(rank, size, of_job):
+    if rank not in (-1, of_job[0]) or size not in (-1, of_job[1]):
+        raise ValueError(
+            f"init_process_group with rank {rank} of {size} in a process that MPI's launcher has started as rank "
+            f"{of_job[0]} of {of_job[1]}; expected the same, or none"
+        )
+
+
+def _meet(url, timeout=_default_timeout, **_):
+    """The rendezvous of the job: its ranks are MPI's, and its store is lockstep's."""
+    _require_launcher()
+    of_job = _start(timeout)
+    query = dict(pair.split("=") for pair in url.partition("?")[2].split("&") if "=" in pair)
+    _require_ranks(int(query.get("rank", -1)), int(query.get("world_size", -1)), of_job)
+    # The keys of an earlier process group are still there.
+    store = _distributed.PrefixStore(f"meeting {next(_meetings)}", _core.Store(timeout))
+    yield store, *of_job
+    raise RuntimeError("a job of MPI cannot meet again; expected another job")
+
+
+def _wrap_env(meet_by_variables):
+    """``env://``, which a program without ``init_method`` means, asks for an address in variables. Under MPI's launcher
+    nobody sets them."""
+
+    def meet(url, **options):
+        if _is_launched():
+            return _meet(url, **options)
+        if not {"RANK", "MASTER_ADDR"} & _os.environ.keys():
+            raise ValueError(
+                "init_process_group without an address, in a process that no launcher has started; expected "
+                f"mpirun -n 4 python {_script()}"
+            )
+        return meet_by_variables(url, **options)
+
+    return meet
+
+
+def _make(options, _):
+    """Makes a group: what ``torch.distributed`` calls for ``"lockstep"``."""
+    _require_launcher()
+    of_job = _start(options.timeout)
+    ranks = list(options.global_ranks_in_group)
+    if not ranks:  # the default group
+        _require_ranks(options.group_rank, options.group_size, of_job)
+    return _core.Backend(options.group_id, ranks, options.timeout)
+
+
+@_contextlib.contextmanager
+def working_alone() -> _typing.Iterator[None]:
+    """For what one rank does while others wait for it, such as writing a checkpoint: meanwhile it is not late. ::
+
+        if torch.distributed.get_rank() == 0:
+            with lockstep.torch.working_alone():
+                torch.save(model.state_dict(), "model.pt")
+        torch.distributed.barrier()
+    """
+    alone = _core.Alone()
+    try:
+        yield
+    finally:
+        del alone
+
+
+def register() -> None:
+    """What ``torch.distributed`` calls for ``"lockstep"`` in a program that has not imported this module. Importing it
+    has done all."""
+
+
+def _register():
+    _core.set_library_folders(
+        [_os.path.dirname(_torch.__file__) + _os.sep, _os.path.dirname(__file__) + _os.sep],
+        _sysconfig.get_path("stdlib") + _os.sep,
+    )
+    # Its name in the package is that of a function in it.
+    rendezvous = _importlib.import_module("torch.distributed.rendezvous")
+    rendezvous.register_rendezvous_handler("lockstep", _meet)
+    handlers = rendezvous._rendezvous_handlers
+    handlers["env"] = _wrap_env(handlers["env"])
+    _distributed.Backend.register_backend("lockstep", _make, extended_api=True, devices=["cpu"])
+
+
+_register()

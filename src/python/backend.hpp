@@ -1,0 +1,135 @@
+// The backend of torch.distributed: its collectives as requests of a group.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <lockstep/sync/group/group.hpp>
+
+#include "python/call.hpp"
+#include "python/work.hpp"
+
+namespace lockstep::python {
+
+/// One group of ranks. The ranks agree on every call before it moves a byte: its name, its operands' shapes and types,
+/// its root and its operation. Lines of Python are told, not compared.
+class AgreedBackend final : public c10d::Backend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using Lists = std::vector<Tensors>;
+
+  /// COLL over `ranks` of the job, on the thread that started the runtime, without Python's lock. None are all of the
+  /// job, whose end is then one of the calls that they compare. `name` is the same on all of them, and only theirs.
+  AgreedBackend(std::string name, std::vector<int> ranks, std::chrono::milliseconds timeout);
+
+  const std::string getBackendName() const override { return "lockstep"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+  std::uint64_t getSequenceNumberForGroup() override { return calls_; }
+
+  // In backend_sums.cpp.
+  c10::intrusive_ptr<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allreduce_coalesced(Tensors& tensors,
+                                                     const c10d::AllreduceCoalescedOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> reduce_scatter(Tensors& outputs, Lists& inputs,
+                                                const c10d::ReduceScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                 const c10d::ReduceScatterOptions& options) override;
+
+  // In backend.cpp.
+  c10::intrusive_ptr<c10d::Work> broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allgather(Lists& outputs, Tensors& inputs,
+                                           const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allgather_coalesced(Lists& outputs, Tensors& inputs,
+                                                     const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                 const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> alltoall(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllToAllOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<std::int64_t>& output_sizes,
+                                               std::vector<std::int64_t>& input_sizes,
+                                               const c10d::AllToAllOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
+
+  // In backend_messages.cpp.
+  c10::intrusive_ptr<c10d::Work> send(Tensors& tensors, int to, int tag) override;
+  c10::intrusive_ptr<c10d::Work> recv(Tensors& tensors, int from, int tag) override;
+  c10::intrusive_ptr<c10d::Work> recvAnysource(Tensors& tensors, int tag) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool waits_for_all) override;
+
+  /// Calls up to `endCoalescing` are one Work.
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override;
+
+ private:
+  AgreedBackend(std::string name, std::vector<int> ranks, Group group, std::chrono::milliseconds timeout);
+
+  /// Submits a request to the group that it is given, which compares the text of the call alone.
+  using Submit = std::function<Group::Request(Group&)>;
+
+  /// One or more requests that are one call.
+  struct Collective {
+    c10d::OpType type;
+    Here here;
+    std::chrono::milliseconds timeout;  ///< of c10d's options
+    Call::Of of = Call::Of::all_ranks;
+    std::string text = {};  ///< of all of it, for messages of this rank
+    std::vector<std::function<void()>> finish = {};
+    Tensors kept = {}, result = {};
+    std::vector<std::shared_ptr<Task>> tasks = {};  ///< last, as in Call::Parts
+  };
+
+  Collective begin(c10d::OpType type, std::chrono::milliseconds timeout) const;
+  /// Submits one request of a collective. `text` is what the ranks compare.
+  void add(Collective& collective, const std::string& text, const Submit& submit);
+  c10::intrusive_ptr<c10d::Work> end(Collective collective);
+
+  // A tensor as the memory of a request, which is contiguous.
+  static at::Tensor to_send(Collective& collective, const at::Tensor& tensor);
+  static at::Tensor to_fill(Collective& collective, const at::Tensor& tensor);
+  static at::Tensor to_change(Collective& collective, const at::Tensor& tensor);
+  /// The list as one tensor with one more dimension.
+  static at::Tensor to_send(Collective& collective, const Tensors& list);
+  static at::Tensor to_fill(Collective& collective, const Tensors& list);
+
+  void add_allreduce(Collective& collective, const std::string& name, const at::Tensor& tensor,
+                     const c10d::ReduceOp& op);
+  void add_reduce_scatter(Collective& collective, const std::string& text, const at::Tensor& input,
+                          const at::Tensor& output, const c10d::ReduceOp& op);
+  void add_allgather(Collective& collective, const std::string& text, const at::Tensor& input,
+                     const at::Tensor& output);
+  c10::intrusive_ptr<c10d::Work> swap(Collective collective, const Tensors& inputs, const Tensors& outputs);
+
+  const at::Tensor& only(const Tensors& tensors, const Here& here) const;
+  void require_list(const Tensors& list, const at::Tensor& like, const Here& here) const;
+  void require_root(std::int64_t root, const Here& here) const;
+  void require_blocks(const at::Tensor& whole, const at::Tensor& block, const Here& here) const;
+  static std::string name_of_rank(int rank, const std::vector<int>& ranks);
+
+  std::string name_;
+  std::vector<int> ranks_;  ///< of the job
+  Group group_;
+  c10::intrusive_ptr<Options> options_;
+  std::atomic<std::uint64_t> calls_ = 0;
+
+  bool coalesces_ = false;
+  std::vector<std::shared_ptr<Call>> coalesced_;
+};
+
+}  // namespace lockstep::python

@@ -1,0 +1,115 @@
+#include "python/call.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/jit_type.h>
+#include <fmt/format.h>
+
+#include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/log.hpp>
+
+#include "python/failures.hpp"
+#include "python/place.hpp"
+#include "python/process.hpp"
+#include "python/python_lock.hpp"
+
+namespace lockstep::python {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+bool RequestTask::has_ended() noexcept {
+  try {
+    return request_.test();
+  } catch (...) {
+    return true;
+  }
+}
+
+Call::Call(Parts parts)
+    : parts_{std::move(parts)},
+      future_{c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))} {}
+
+bool Call::has_ended() noexcept {
+  return std::ranges::all_of(parts_.tasks, [](const auto& task) { return task->has_ended(); });
+}
+
+void Call::finish() {
+  if (is_being_finished_.exchange(true)) return;
+  try {
+    for (const auto& task : parts_.tasks) task->wait({});  // throws what it failed with; otherwise returns at once
+    // The results are new values, not parts of a graph.
+    const at::AutoDispatchBelowADInplaceOrView outside_of_autograd;
+    if (parts_.finish) parts_.finish();
+  } catch (...) {
+    failure_ = std::current_exception();
+    remember(failure_);
+  }
+  parts_.finish = nullptr;
+  parts_.kept.clear();
+  {
+    const std::scoped_lock lock{mutex_};
+    is_finished_.store(true, std::memory_order_release);
+  }
+  finished_.notify_all();
+  if (failure_)
+    future_->setError(failure_);
+  else
+    future_->markCompleted(parts_.result);
+}
+
+void Call::wait(milliseconds timeout) {
+  Interrupts interrupts;
+  const auto begun = steady_clock::now();
+  const auto look = [&] {
+    interrupts.look();
+    look_at_time(begun, timeout);
+  };
+  if (!is_being_finished_) {
+    for (const auto& task : parts_.tasks) {
+      try {
+        task->wait(look);
+      } catch (const StallError&) {
+        throw;
+      } catch (const Error&) {
+        // The call's own failure, once all of its tasks have ended.
+      }
+    }
+    finish();
+  }
+  std::unique_lock lock{mutex_};
+  while (!finished_.wait_for(lock, milliseconds{50}, [this] { return is_finished_.load(); })) look();
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void Call::show_wait(const std::function<void()>& meanwhile) {
+  for (const auto& task : parts_.tasks)
+    if (!task->has_ended()) task->wait(meanwhile);
+}
+
+void Call::look_at_time(steady_clock::time_point begun, milliseconds timeout) {
+  const auto now = steady_clock::now();
+  if (timeout.count() > 0 && now - begun > timeout) throw_late(timeout);
+  const Process& process = *Process::current();
+  const std::chrono::duration<double> stall{process.stall_seconds()};
+  const bool is_watched = parts_.of == Of::all_ranks;
+  // The watchdog knows who is late, and who works alone.
+  const bool watchdog_ends = is_watched && process.ends_stalls() && parts_.timeout >= stall;
+  if (!watchdog_ends && now - start_ > parts_.timeout) throw_late(parts_.timeout);
+  if (!is_watched && now - start_ > stall) warn_once();
+}
+
+void Call::warn_once() {
+  if (!has_warned_.exchange(true))
+    log::warning(fmt::format("{}{} has waited for {:.3g} s; expected the other rank to call its half", parts_.text,
+                             bracketed(parts_.here), Process::current()->stall_seconds()));
+}
+
+void Call::throw_late(milliseconds waited) const {
+  throw StallError{fmt::format("{}{} has not ended within its timeout of {} s; expected all of its ranks to call it",
+                               parts_.text, bracketed(parts_.here), waited.count() / 1000.)};
+}
+
+}  // namespace lockstep::python

@@ -1,0 +1,124 @@
+#include "python/completions.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include <lockstep/core/base/error.hpp>
+
+#include "core/base/start_thread.hpp"
+
+namespace lockstep::python {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::steady_clock;
+
+constexpr microseconds shortest_look{20}, longest_look{500};
+
+// A rank that has waited so long for others shows that it does, even if its program only computes.
+constexpr std::chrono::seconds until_shown{1};
+
+/// Ends a wait that is only shown.
+struct SomethingElse {};
+
+}  // namespace
+
+void Completions::add(std::shared_ptr<Call> call) {
+  const std::scoped_lock lock{mutex_};
+  under_way_.push_back(std::move(call));
+  if (!is_watched_) let_another_watch();
+}
+
+/// With the lock.
+void Completions::let_another_watch() {
+  if (is_stopped_) return;
+  if (idle_ > 0) {
+    changed_.notify_one();
+    return;
+  }
+  ++idle_;
+  start_thread("for calls that end by themselves", [this] { go_on(); }).detach();
+}
+
+void Completions::go_on() {
+  std::unique_lock lock{mutex_};
+  for (;;) {
+    changed_.wait(lock, [this] { return is_stopped_ || (!is_watched_ && !under_way_.empty()); });
+    if (is_stopped_) break;
+    --idle_;
+    watch(lock);
+    ++idle_;
+  }
+  --idle_;
+  changed_.notify_all();
+}
+
+void Completions::watch(std::unique_lock<std::mutex>& lock) {
+  is_watched_ = true;
+  microseconds pause = shortest_look;
+  while (!is_stopped_ && !under_way_.empty() && ended_.empty()) {
+    if (find_ended(lock) || under_way_.empty()) break;
+    if (steady_clock::now() - under_way_.front()->start() > until_shown) {
+      show_longest_wait(lock);
+      continue;
+    }
+    lock.unlock();
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, longest_look);
+    lock.lock();
+  }
+  is_watched_ = false;
+  const auto ended = std::exchange(ended_, {});
+  changed_.notify_all();
+  if (ended.empty()) return;
+  if (!under_way_.empty()) let_another_watch();
+  ++finishing_;
+  lock.unlock();
+  for (const auto& call : ended) call->finish();
+  lock.lock();
+  --finishing_;
+  changed_.notify_all();
+}
+
+/// Never blocks. Asks without the lock: whoever is asked moves data on, and `add` must not wait for that.
+bool Completions::find_ended(std::unique_lock<std::mutex>& lock) {
+  std::vector<std::shared_ptr<Call>> calls = under_way_;
+  lock.unlock();
+  std::erase_if(calls, [](const std::shared_ptr<Call>& call) { return !call->has_ended(); });
+  lock.lock();
+  for (std::shared_ptr<Call>& call : calls) {
+    std::erase(under_way_, call);
+    if (!call->is_finished()) ended_.push_back(std::move(call));
+  }
+  return !ended_.empty();
+}
+
+void Completions::show_longest_wait(std::unique_lock<std::mutex>& lock) {
+  const std::shared_ptr<Call> first = under_way_.front();
+  lock.unlock();
+  try {
+    first->show_wait([&] {
+      std::this_thread::sleep_for(longest_look);
+      std::unique_lock again{mutex_};
+      if (is_stopped_ || find_ended(again)) throw SomethingElse{};
+    });
+  } catch (const SomethingElse&) {
+  } catch (const std::exception&) {
+    // Its own failure: it has ended.
+  }
+  lock.lock();
+}
+
+void Completions::stop() {
+  constexpr std::chrono::seconds patience{5};
+  std::unique_lock lock{mutex_};
+  changed_.wait_for(lock, patience, [this] { return under_way_.empty() && finishing_ == 0; });
+  is_stopped_ = true;
+  changed_.notify_all();
+  changed_.wait_for(lock, patience, [this] { return idle_ == 0 && finishing_ == 0 && !is_watched_; });
+}
+
+}  // namespace lockstep::python

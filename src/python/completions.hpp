@@ -1,0 +1,45 @@
+// What ends calls for which nobody waits.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "python/call.hpp"
+
+namespace lockstep::python {
+
+/// Finishes calls once their tasks have ended, so that their futures complete while the program does something else.
+/// Callbacks of futures may wait for other calls: before a thread finishes one, another takes over the watch, and a new
+/// one is started if there is none. It must not be destroyed after the first call.
+class Completions {
+ public:
+  Completions() = default;
+  Completions(const Completions&) = delete;
+
+  /// LOCAL. From here on the call ends by itself.
+  void add(std::shared_ptr<Call> call);
+
+  /// LOCAL, blocking, without Python's lock. Waits until all calls have been finished, a while. No thread calls into
+  /// Python afterwards.
+  void stop();
+
+ private:
+  void go_on();
+  void watch(std::unique_lock<std::mutex>& lock);
+  bool find_ended(std::unique_lock<std::mutex>& lock);
+  void show_longest_wait(std::unique_lock<std::mutex>& lock);
+  void let_another_watch();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // All under `mutex_`.
+  std::vector<std::shared_ptr<Call>> under_way_, ended_;
+  bool is_watched_ = false;
+  bool is_stopped_ = false;
+  int idle_ = 0;       ///< threads
+  int finishing_ = 0;  ///< threads
+};
+
+}  // namespace lockstep::python

@@ -1,0 +1,130 @@
+#include "python/mail.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/core/base/error.hpp>
+
+#include "python/place.hpp"
+
+namespace lockstep::python {
+namespace {
+
+enum class Says : std::int64_t { offer, take, refuse };
+
+}  // namespace
+
+bool Mail::Message::has_ended() noexcept {
+  const std::scoped_lock lock{mutex_};
+  return has_ended_;
+}
+
+void Mail::Message::wait(const std::function<void()>& meanwhile) {
+  constexpr std::chrono::milliseconds between{10};
+  std::unique_lock lock{mutex_};
+  while (!changed_.wait_for(lock, between, [this] { return has_ended_; })) {
+    lock.unlock();
+    if (meanwhile) meanwhile();
+    lock.lock();
+  }
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void Mail::Message::end(std::exception_ptr failure) {
+  {
+    const std::scoped_lock lock{mutex_};
+    has_ended_ = true;
+    failure_ = std::move(failure);
+  }
+  changed_.notify_all();
+}
+
+void Mail::open_at(Desk& desk) {
+  desk_ = &desk;
+  desk.set_receiver(Desk::About::mail, [this](int from, const Bytes& message) { handle(from, message); });
+}
+
+std::shared_ptr<Mail::Message> Mail::send(Side side) {
+  const auto message = std::make_shared<Message>();
+  message->side_ = std::move(side);
+  desk_->post([this, message] {
+    const Side& mine = message->side_;
+    const std::int64_t number = sent_++;
+    sends_.emplace_back(number, message);
+    Packer offer;
+    offer.number(static_cast<std::int64_t>(Says::offer)).number(number).text(mine.group).number(mine.tag);
+    offer.text(mine.what).text(bracketed(mine.here)).number(static_cast<std::int64_t>(mine.memory.size()));
+    desk_->send(mine.rank, Desk::About::mail, offer.take());
+  });
+  return message;
+}
+
+std::shared_ptr<Mail::Message> Mail::receive(Side side) {
+  const auto message = std::make_shared<Message>();
+  message->side_ = std::move(side);
+  desk_->post([this, message] {
+    const auto found = std::ranges::find_if(offers_, [&](const Offer& offer) { return fit(offer, message->side_); });
+    if (found == offers_.end()) {
+      receives_.push_back(message);
+      return;
+    }
+    const Offer offer = std::move(*found);
+    offers_.erase(found);
+    answer(offer, message);
+  });
+  return message;
+}
+
+bool Mail::fit(const Offer& offer, const Side& side) {
+  return offer.group == side.group && offer.tag == side.tag && (side.rank == any_rank || side.rank == offer.from);
+}
+
+void Mail::handle(int from, const Bytes& message) {
+  Unpacker rest{message};
+  const auto says = static_cast<Says>(rest.number());
+  const std::int64_t number = rest.number();
+  if (says == Says::offer) {
+    Offer offer{.group = rest.text(), .tag = rest.number(), .number = number, .size = 0, .from = from};
+    offer.what = rest.text();
+    offer.place = rest.text();
+    offer.size = rest.number();
+    const auto found = std::ranges::find_if(receives_, [&](const auto& receive) { return fit(offer, receive->side_); });
+    if (found == receives_.end()) {
+      offers_.push_back(std::move(offer));
+      return;
+    }
+    const std::shared_ptr<Message> receive = *found;
+    receives_.erase(found);
+    answer(offer, receive);
+    return;
+  }
+  const auto found = std::ranges::find(sends_, number, [](const auto& each) { return each.first; });
+  const std::shared_ptr<Message> sent = found->second;
+  sends_.erase(found);
+  if (says == Says::refuse) {
+    sent->end(std::make_exception_ptr(MismatchError{rest.text()}));
+    return;
+  }
+  desk_->send_memory(from, sent->side_.memory, [sent] { sent->end(); });
+}
+
+void Mail::answer(const Offer& offer, const std::shared_ptr<Message>& receive) {
+  const Side& mine = receive->side_;
+  receive->source_ = offer.from;
+  if (offer.what == mine.what && offer.size == static_cast<std::int64_t>(mine.memory.size())) {
+    desk_->send(offer.from, Desk::About::mail,
+                Packer{}.number(static_cast<std::int64_t>(Says::take)).number(offer.number).take());
+    desk_->receive_memory(offer.from, mine.memory, [receive] { receive->end(); });
+    return;
+  }
+  const std::string sentence = fmt::format("replica {} sends {}{}; replica {} receives {}{}", offer.from, offer.what,
+                                           offer.place, desk_->rank(), mine.what, bracketed(mine.here));
+  desk_->send(offer.from, Desk::About::mail,
+              Packer{}.number(static_cast<std::int64_t>(Says::refuse)).number(offer.number).text(sentence).take());
+  receive->end(std::make_exception_ptr(MismatchError{sentence}));
+}
+
+}  // namespace lockstep::python

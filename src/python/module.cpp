@@ -1,0 +1,73 @@
+// lockstep._core, for the Python of the package alone.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <lockstep/job/runtime/runtime.hpp>
+
+#include "core/base/loaded_part.hpp"
+#include "python/backend.hpp"
+#include "python/failures.hpp"
+#include "python/place.hpp"
+#include "python/process.hpp"
+#include "python/store.hpp"
+
+namespace py = pybind11;
+using namespace lockstep::python;
+using lockstep::RuntimeOptions;
+using std::chrono::milliseconds;
+
+namespace {
+
+const lockstep::LoadedPart part{"lockstep._core", LOCKSTEP_VERSION};
+
+/// Runtime::working_alone, for as long as Python keeps it.
+class Alone {
+ public:
+  Alone() : alone_{Process::current()->working_alone()} {}
+
+ private:
+  std::shared_ptr<const void> alone_;
+};
+
+}  // namespace
+
+// The name that the build gives the module.
+PYBIND11_MODULE(_core, module) {
+  module.attr("torch_version") = LOCKSTEP_TORCH_VERSION;
+  module.attr("version") = LOCKSTEP_VERSION;
+  translate_failures();
+
+  const py::call_guard<py::gil_scoped_release> without_lock;
+  module.def("set_library_folders", &set_library_folders);
+  module.def(
+      "start",
+      [](double stall_seconds, bool only_warns) {
+        using OnStall = RuntimeOptions::OnStall;
+        const Process& process =
+            Process::start(std::chrono::duration<double>{stall_seconds}, only_warns ? OnStall::observe : OnStall::end);
+        return std::pair{process.rank(), process.size()};
+      },
+      without_lock);
+  py::class_<Alone>(module, "Alone", "While it lives, this rank may keep the others waiting.").def(py::init<>());
+  module.def("has_started", [] { return Process::current() != nullptr; });
+  module.def(
+      "end_python", [] { Process::current()->end_python(); }, without_lock);
+  module.def(
+      "end_job", [](const std::string& text) { end_job(text); }, without_lock);
+
+  py::class_<JobStore, c10::intrusive_ptr<JobStore>>(module, "Store",
+                                                     py::module_::import("torch._C._distributed_c10d").attr("Store"))
+      .def(py::init([](milliseconds timeout) { return c10::make_intrusive<JobStore>(timeout); }));
+  py::class_<AgreedBackend, c10::intrusive_ptr<AgreedBackend>>(
+      module, "Backend", py::module_::import("torch._C._distributed_c10d").attr("Backend"))
+      .def(py::init([](std::string name, std::vector<int> ranks, milliseconds timeout) {
+             return c10::make_intrusive<AgreedBackend>(std::move(name), std::move(ranks), timeout);
+           }),
+           without_lock);
+}

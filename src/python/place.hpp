@@ -1,0 +1,22 @@
+// Where the Python program is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <lockstep/core/base/here.hpp>
+
+namespace lockstep::python {
+
+/// With Python's lock, when the module is loaded. Files in these folders are no code of the user, nor are those in the
+/// folder of Python's own modules, unless they are in one for installed packages there.
+void set_library_folders(std::vector<std::string> folders, std::string of_python);
+
+/// LOCAL. Takes Python's lock. The line that led to this call: of the nearest frame of the user's code on this thread,
+/// or else, as on a thread of autograd, on the main one. Unknown if Python has ended.
+Here place_of_call();
+
+/// " (train.py:12)", as it follows what happened there; empty for an unknown place.
+std::string bracketed(const Here& here);
+
+}  // namespace lockstep::python

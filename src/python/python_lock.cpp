@@ -1,0 +1,35 @@
+#include "python/python_lock.hpp"
+
+#include <pybind11/pybind11.h>
+#include <torch/csrc/python_headers.h>
+
+namespace lockstep::python {
+namespace {
+
+bool is_ending() {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
+}  // namespace
+
+PythonLock::PythonLock() : is_held_{Py_IsInitialized() != 0 && !is_ending()} {
+  if (is_held_) state_ = PyGILState_Ensure();
+}
+
+PythonLock::~PythonLock() {
+  if (is_held_) PyGILState_Release(static_cast<PyGILState_STATE>(state_));
+}
+
+void Interrupts::look() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_) return;
+  next_ = now + between;
+  const PythonLock lock;
+  if (lock.is_held() && PyErr_CheckSignals() != 0) throw pybind11::error_already_set{};
+}
+
+}  // namespace lockstep::python

@@ -1,0 +1,130 @@
+#include "python/store.hpp"
+
+#include <utility>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "python/process.hpp"
+
+namespace lockstep::python {
+namespace {
+
+using Ask = StoreServer::Ask;
+
+Packer question_of(Ask what) {
+  Packer question;
+  question.number(static_cast<std::int64_t>(what));
+  return question;
+}
+
+Packer question_of(Ask what, const std::string& key) {
+  Packer question = question_of(what);
+  question.text(key);
+  return question;
+}
+
+Packer question_of(Ask what, const std::vector<std::string>& keys) {
+  Packer question = question_of(what);
+  question.number(static_cast<std::int64_t>(keys.size()));
+  for (const std::string& key : keys) question.text(key);
+  return question;
+}
+
+}  // namespace
+
+JobStore::Bytes JobStore::ask(Packer question, const std::string& about, std::chrono::milliseconds timeout) const {
+  auto answer = Process::current()->store_server().ask(question.take(), timeout);
+  if (!answer)
+    C10_THROW_ERROR(DistStoreError, fmt::format("the store has no answer within {} s: {}; expected some rank to set it",
+                                                static_cast<double>(timeout.count()) / 1000., about));
+  return std::move(*answer);
+}
+
+std::int64_t JobStore::number(Packer question, const std::string& about) const {
+  return Unpacker{ask(std::move(question), about, timeout_)}.number();
+}
+
+c10::intrusive_ptr<c10d::Store> JobStore::clone() {
+  return c10::make_intrusive<JobStore>(timeout_);
+}
+
+void JobStore::set(const std::string& key, const Bytes& value) {
+  Packer question = question_of(Ask::set, key);
+  question.bytes(value);
+  (void)ask(std::move(question), key, timeout_);
+}
+
+JobStore::Bytes JobStore::get(const std::string& key) {
+  return ask(question_of(Ask::get, key), key, timeout_);
+}
+
+std::int64_t JobStore::add(const std::string& key, std::int64_t value) {
+  Packer question = question_of(Ask::add, key);
+  question.number(value);
+  return number(std::move(question), key);
+}
+
+JobStore::Bytes JobStore::compareSet(const std::string& key, const Bytes& expected, const Bytes& wanted) {
+  Packer question = question_of(Ask::compare_set, key);
+  question.bytes(expected).bytes(wanted);
+  return ask(std::move(question), key, timeout_);
+}
+
+bool JobStore::deleteKey(const std::string& key) {
+  return number(question_of(Ask::remove, key), key) != 0;
+}
+
+bool JobStore::check(const Keys& keys) {
+  return number(question_of(Ask::check, keys), fmt::format("{}", fmt::join(keys, ", "))) != 0;
+}
+
+std::int64_t JobStore::getNumKeys() {
+  return number(question_of(Ask::count), "the number of keys");
+}
+
+void JobStore::wait(const Keys& keys, const std::chrono::milliseconds& timeout) {
+  (void)ask(question_of(Ask::wait, keys), fmt::format("{}", fmt::join(keys, ", ")), timeout);
+}
+
+void JobStore::append(const std::string& key, const Bytes& value) {
+  Packer question = question_of(Ask::append, key);
+  question.bytes(value);
+  (void)ask(std::move(question), key, timeout_);
+}
+
+std::vector<JobStore::Bytes> JobStore::multiGet(const Keys& keys) {
+  std::vector<Bytes> values;
+  for (const std::string& key : keys) values.push_back(get(key));
+  return values;
+}
+
+void JobStore::multiSet(const Keys& keys, const std::vector<Bytes>& values) {
+  for (std::size_t i = 0; i < keys.size(); ++i) set(keys[i], values.at(i));
+}
+
+void JobStore::queuePush(const std::string& key, const Bytes& value) {
+  Packer question = question_of(Ask::push, key);
+  question.bytes(value);
+  (void)ask(std::move(question), key, timeout_);
+}
+
+JobStore::Bytes JobStore::queuePop(const std::string& key, bool blocks) {
+  if (!blocks && queueLen(key) == 0) C10_THROW_ERROR(DistQueueEmptyError, fmt::format("the queue {} is empty", key));
+  return ask(question_of(Ask::pop, key), key, timeout_);
+}
+
+std::int64_t JobStore::queueLen(const std::string& key) {
+  return number(question_of(Ask::length, key), key);
+}
+
+std::vector<std::string> JobStore::listKeys() {
+  const Bytes answer = ask(question_of(Ask::list), "the keys", timeout_);
+  Unpacker rest{answer};
+  std::vector<std::string> keys(static_cast<std::size_t>(rest.number()));
+  for (std::string& key : keys) key = rest.text();
+  return keys;
+}
+
+}  // namespace lockstep::python

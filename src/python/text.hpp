@@ -1,0 +1,20 @@
+// What messages say of tensors and calls.
+#pragma once
+
+#include <string>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+namespace lockstep::python {
+
+/// "float32[3, 4]"
+std::string text_of(const at::Tensor& tensor);
+
+/// "float32"
+std::string name_of(at::ScalarType type);
+
+/// "SUM"
+std::string name_of(const c10d::ReduceOp& op);
+
+}  // namespace lockstep::python

@@ -1,0 +1,30 @@
+// What Python gets for a call.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "python/call.hpp"
+
+namespace lockstep::python {
+
+/// Python's view of a call.
+class CallWork final : public c10d::Work {
+ public:
+  CallWork(std::shared_ptr<Call> call, int rank, c10d::OpType type);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  bool wait(std::chrono::milliseconds timeout) override;
+  void synchronize() override {}
+  std::vector<at::Tensor> result() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  std::shared_ptr<Call> call_;
+};
+
+}  // namespace lockstep::python
