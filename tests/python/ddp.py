@@ -1,0 +1,98 @@
+"""DistributedDataParallel, unmodified: on any number of ranks it ends with the weights of one process that has all the
+data; hooks and uneven inputs work. Prints "done" on rank 0."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import lockstep.torch
+
+dist.init_process_group("lockstep")
+rank, size = dist.get_rank(), dist.get_world_size()
+STEPS, BATCH = 4, 12
+
+
+def model():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.BatchNorm1d(32), nn.Linear(32, 3)).double()
+
+
+def data():
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(STEPS * BATCH, 8, generator=generator).double(), torch.randint(
+        0, 3, (STEPS * BATCH,), generator=generator)
+
+
+def train(net, batches):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    for inputs, labels in batches:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(inputs), labels).backward()
+        optimizer.step()
+    return [each.detach().clone() for each in net.parameters()]
+
+
+def check_same_as_one_process():
+    inputs, labels = data()
+    # Without the statistics of batches, which are a rank's own.
+    alone = train(model().eval(), zip(inputs.split(BATCH), labels.split(BATCH)))
+    own = [tensor.split(BATCH // size) for tensor in (inputs, labels)]
+    mine = list(zip(own[0][rank::size], own[1][rank::size]))
+    net = DistributedDataParallel(model().eval(), bucket_cap_mb=0.001)
+    together = train(net, mine)
+    for expected, got in zip(alone, together):
+        assert torch.allclose(expected, got), (expected, got)
+    digests = [None] * size
+    dist.all_gather_object(digests, [each.sum().item() for each in together])
+    assert all(each == digests[0] for each in digests)
+
+
+def check_hooks():
+    inputs, labels = data()
+    loader_of = lambda: DataLoader(TensorDataset(inputs.float(), labels), batch_size=4,
+                                   sampler=DistributedSampler(TensorDataset(inputs, labels), size, rank))
+    for register in (
+        lambda net: net.register_comm_hook(None, default_hooks.allreduce_hook),
+        lambda net: net.register_comm_hook(None, default_hooks.fp16_compress_hook),
+        lambda net: net.register_comm_hook(
+            powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2),
+            powerSGD_hook.powerSGD_hook),
+    ):
+        net = DistributedDataParallel(model().float())
+        register(net)
+        weights = train(net, loader_of())
+        digests = [None] * size
+        dist.all_gather_object(digests, [each.sum().item() for each in weights])
+        assert all(each == digests[0] for each in digests)
+
+
+def check_uneven_inputs():
+    inputs, labels = data()
+    net = DistributedDataParallel(model().eval())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with net.join():
+        for _ in range(2 + rank):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(inputs[:4]), labels[:4]).backward()
+            optimizer.step()
+
+
+def check_accumulation():
+    inputs, labels = data()
+    net = DistributedDataParallel(model().eval())
+    with net.no_sync():
+        nn.functional.cross_entropy(net(inputs[:4]), labels[:4]).backward()
+    nn.functional.cross_entropy(net(inputs[4:8]), labels[4:8]).backward()
+    assert all(each.grad is not None for each in net.parameters())
+
+
+check_same_as_one_process()
+check_hooks()
+check_uneven_inputs()
+check_accumulation()
+if rank == 0:
+    print("done")
+dist.destroy_process_group()

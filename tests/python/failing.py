@@ -1,0 +1,118 @@
+"""Misuses and failures, one for each run: failing.py CASE. The odd one is the last rank; lines that a test looks for end
+with the comment that names them."""
+
+import datetime
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+import lockstep
+import lockstep.torch
+
+case = sys.argv[1]
+given = datetime.timedelta(seconds=float(sys.argv[2])) if len(sys.argv) > 2 else None
+dist.init_process_group("lockstep", timeout=given)
+rank, size = dist.get_rank(), dist.get_world_size()
+is_odd = rank == size - 1
+mine = torch.ones(4)
+dist.all_reduce(mine)
+
+
+def caught(call):
+    """The message of the MismatchError that `call` raises; afterwards the group works."""
+    try:
+        call()
+    except lockstep.MismatchError as error:
+        assert isinstance(error, RuntimeError)
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        assert total.item() == size
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
+def mismatch(usual, odd):
+    print(f"{rank}: {caught(odd if is_odd else usual)}", flush=True)
+
+
+def usual():
+    dist.all_reduce(mine)  # usual
+
+
+MISMATCHES = {
+    "another-collective": lambda: dist.broadcast(mine, 0),
+    "another-shape": lambda: dist.all_reduce(torch.ones(5)),
+    "another-type": lambda: dist.all_reduce(torch.ones(4, dtype=torch.float64)),
+    "another-operation": lambda: dist.all_reduce(mine, dist.ReduceOp.MAX),
+    "barrier": lambda: dist.barrier(),
+}
+
+if case in MISMATCHES:
+    mismatch(usual, MISMATCHES[case])
+elif case == "another-root":
+    print(f"{rank}: {caught(lambda: dist.broadcast(mine, 1 if is_odd else 0))}", flush=True)
+elif case == "asynchronous":
+    work = dist.all_reduce(mine, async_op=True) if not is_odd else dist.broadcast(mine, 0, async_op=True)
+    print(f"{rank}: {caught(work.wait)}", flush=True)
+elif case == "message":
+    if rank == 0:
+        print(f"{rank}: {caught(lambda: dist.send(torch.ones(3), size - 1))}", flush=True)
+    elif is_odd:
+        print(f"{rank}: {caught(lambda: dist.recv(torch.ones(2), 0))}", flush=True)
+    else:
+        dist.all_reduce(torch.ones(1))
+elif case == "not-caught":
+    (dist.barrier if is_odd else usual)()
+elif case == "raises":
+    if is_odd:
+        raise ValueError("no such file")
+    usual()
+elif case == "exits":
+    if is_odd:
+        sys.exit(3)
+    usual()
+elif case == "killed":
+    if is_odd:
+        os.kill(os.getpid(), signal.SIGKILL)
+    usual()
+elif case == "late":
+    if is_odd:
+        time.sleep(30)
+    usual()
+elif case == "stopped":
+    if is_odd:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    usual()
+elif case == "alone":
+    if is_odd:
+        with lockstep.torch.working_alone():
+            time.sleep(6)
+    usual()
+elif case == "left":
+    if not is_odd:
+        usual()
+elif case == "monitored":
+    if is_odd:
+        time.sleep(3)
+        sys.exit(0)
+    try:
+        dist.monitored_barrier(timeout=datetime.timedelta(seconds=1), wait_all_ranks=True)
+    except lockstep.StallError as error:
+        print(f"{rank}: {error}", flush=True)
+    os._exit(0)
+elif case == "interrupted":
+    if is_odd:
+        time.sleep(60)
+    print("waiting", flush=True)
+    usual()
+elif case == "quiet":  # the end without destroy_process_group, and with a call that nobody waits for
+    other = dist.new_group(list(range(size)))
+    dist.all_reduce(mine, group=other)
+    del other
+    kept = dist.all_reduce(mine, async_op=True)
+else:
+    raise SystemExit(f"no case {case}")

@@ -1,0 +1,151 @@
+"""Runs the scripts of this folder as jobs, by pytest: each case is a job of MPI's."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+ENVIRONMENT = {
+    **os.environ,
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMP_NUM_THREADS": "1",
+    # Finds nothing of a GPU, and takes seconds for that.
+    "HWLOC_COMPONENTS": "-gl",
+}
+
+
+def command(ranks, script, *arguments):
+    return ["mpirun", "-n", str(ranks), sys.executable, "-W", "ignore", str(HERE / script), *arguments]
+
+
+def job(ranks, script, *arguments, timeout=240):
+    return subprocess.run(command(ranks, script, *arguments), env=ENVIRONMENT, capture_output=True, text=True,
+                          timeout=timeout)
+
+
+def line_of(text):
+    """The number of the line of failing.py that ends with this text."""
+    lines = (HERE / "failing.py").read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(text))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("script", ["collectives.py", "ddp.py"])
+def test_right(script, ranks):
+    done = job(ranks, script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "done\n"
+    assert done.stderr == ""
+
+
+USUAL = line_of("# usual")
+
+
+@pytest.mark.parametrize("case, odd, rest", [
+    ("another-collective", "broadcast", "all_reduce"),
+    ("another-shape", "SUM of float32[5]", "SUM of float32[4]"),
+    ("another-type", "SUM of float64[4]", "SUM of float32[4]"),
+    ("another-operation", "MAX of float32[4]", "SUM of float32[4]"),
+    ("barrier", "barrier", "all_reduce"),
+])
+def test_mismatch(case, odd, rest):
+    done = job(3, "failing.py", case)
+    assert done.returncode == 0, done.stderr
+    lines = sorted(done.stdout.splitlines())
+    assert len(lines) == 3
+    own = line_of(f"lambda: {MISMATCH_CALLS[case]},")
+    for rank, line in enumerate(lines):
+        assert line.startswith(f"{rank}: replica 2 "), line
+        assert f"(failing.py:{own})" in line and f"(failing.py:{USUAL})" in line
+        assert odd in line and rest in line
+
+
+MISMATCH_CALLS = {
+    "another-collective": "dist.broadcast(mine, 0)",
+    "another-shape": "dist.all_reduce(torch.ones(5))",
+    "another-type": "dist.all_reduce(torch.ones(4, dtype=torch.float64))",
+    "another-operation": "dist.all_reduce(mine, dist.ReduceOp.MAX)",
+    "barrier": "dist.barrier()",
+}
+
+
+@pytest.mark.parametrize("case, words", [
+    ("another-root", ["from rank 1", "from rank 0"]),
+    ("asynchronous", ["broadcast", "all_reduce"]),
+    ("message", ["sends float32[3]", "receives float32[2]"]),
+])
+def test_other_mismatch(case, words):
+    done = job(3, "failing.py", case)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout and all(word in line for line in done.stdout.splitlines() for word in words), done.stdout
+
+
+@pytest.mark.parametrize("case, sentence, code", [
+    ("not-caught", r"lockstep: replica 2 .* is at request #2 \(failing.py:\d+\) with barrier; replicas 0, 1 are at all_reduce", 3),
+    ("raises", r"lockstep: replica 2 .* failed: ValueError: no such file", 4),
+    ("exits", r"lockstep: replica 2 .* called exit\(3\)", 3),
+    ("killed", r"lockstep: replica 2 .* is gone", 137),  # mpirun's own, for SIGKILL
+])
+def test_end(case, sentence, code):
+    begun = time.monotonic()
+    done = job(3, "failing.py", case)
+    assert re.search(sentence, done.stderr), done.stderr
+    assert done.returncode == code, done.stderr
+    if case == "raises":
+        assert done.stderr.index("Traceback") < done.stderr.index("lockstep: replica 2")
+    assert time.monotonic() - begun < 60
+
+
+def test_late():
+    done = job(3, "failing.py", "late", "4")
+    assert re.search(r"lockstep: replica 2 .* is late: .*all_reduce|lockstep: replica 2 .* is late: request", done.stderr)
+    assert f"failing.py:{USUAL}" in done.stderr
+    assert done.returncode == 5
+
+
+def test_working_alone():
+    done = job(3, "failing.py", "alone", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_left():
+    """A rank that ends while others call something is named at once."""
+    begun = time.monotonic()
+    done = job(3, "failing.py", "left", "30")
+    assert re.search(r"lockstep: replica 2 .* called exit\(0\) before the end of the job", done.stderr), done.stderr
+    assert done.returncode == 4 and time.monotonic() - begun < 30
+
+
+def test_stopped():
+    done = job(3, "failing.py", "stopped", "4")
+    assert re.search(r"lockstep: replica 2 ", done.stderr), done.stderr
+    assert done.returncode == 5
+
+
+def test_monitored_barrier():
+    done = job(3, "failing.py", "monitored")
+    assert "rank 2 did not come within 1 s" in done.stdout, done.stdout + done.stderr
+
+
+def test_interrupt():
+    with subprocess.Popen(command(2, "failing.py", "interrupted"), env=ENVIRONMENT, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout.readline() == "waiting\n"
+        time.sleep(1)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=10)
+        assert time.monotonic() - begun < 3  # mpirun itself takes more than one
+
+
+def test_quiet_end():
+    done = job(2, "failing.py", "quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
