@@ -13,7 +13,7 @@ is where, with its line of Python. They are the same on every rank, so a program
 the job ends with that sentence on stderr.
 """
 
-__all__ = ["Error", "InvalidArgument", "MismatchError", "PeerError", "StallError", "__version__"]
+__all__ = ["DriftError", "Error", "InvalidArgument", "MismatchError", "PeerError", "StallError", "__version__"]
 
 __version__ = "0.2.0"
 
@@ -29,6 +29,10 @@ class InvalidArgument(Error):
 class MismatchError(Error):
     """The ranks called different collectives, or one with operands of different shapes or types, with another root or
     another operation. Raised on every rank of the group, which can be used again."""
+
+
+class DriftError(Error):
+    """Values that should be the same on all ranks are not: :func:`lockstep.torch.check_replicas`."""
 
 
 class PeerError(Error):

@@ -1,6 +1,7 @@
 #include "python/call.hpp"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -99,6 +100,8 @@ void Call::look_at_time(steady_clock::time_point begun, milliseconds timeout) {
   const bool watchdog_ends = is_watched && process.ends_stalls() && parts_.timeout >= stall;
   if (!watchdog_ends && now - start_ > parts_.timeout) throw_late(parts_.timeout);
   if (!is_watched && now - start_ > stall) warn_once();
+  // A rank that others keep waiting for so long leaves its core to them, and to its own threads.
+  if (now - begun > std::chrono::seconds{1}) std::this_thread::sleep_for(std::chrono::microseconds{100});
 }
 
 void Call::warn_once() {

@@ -65,6 +65,16 @@ elif case == "message":
         print(f"{rank}: {caught(lambda: dist.recv(torch.ones(2), 0))}", flush=True)
     else:
         dist.all_reduce(torch.ones(1))
+elif case == "replicas":
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    lockstep.torch.check_replicas(net)
+    if is_odd:
+        net[1].running_var[1] += 1e-7
+    try:
+        lockstep.torch.check_replicas(net)
+    except lockstep.DriftError as error:
+        print(f"{rank}: {error}", flush=True)
 elif case == "not-caught":
     (dist.barrier if is_odd else usual)()
 elif case == "raises":

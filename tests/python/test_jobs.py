@@ -81,6 +81,7 @@ MISMATCH_CALLS = {
     ("another-root", ["from rank 1", "from rank 0"]),
     ("asynchronous", ["broadcast", "all_reduce"]),
     ("message", ["sends float32[3]", "receives float32[2]"]),
+    ("replicas", ["the replicas differ: rank 2 has another buffer '1.running_var' than rank 0"]),
 ])
 def test_other_mismatch(case, words):
     done = job(3, "failing.py", case)
