@@ -2,7 +2,7 @@
 cmake_minimum_required(VERSION 3.16)
 project(lockstep-examples LANGUAGES C CXX)
 
-find_package(lockstep REQUIRED COMPONENTS models c OPTIONAL_COMPONENTS fortran torch)
+find_package(lockstep REQUIRED COMPONENTS models c OPTIONAL_COMPONENTS fortran torch torch_c)
 # Two of them call MPI themselves. CMake stops at a compiler wrapper without headers, as in Debian's openmpi-bin, instead of
 # saying that it found no MPI.
 find_program(wrapper mpicxx)
@@ -33,6 +33,10 @@ endif()
 if(MPI_C_FOUND)
   add_executable(heat heat.c)
   target_link_libraries(heat lockstep::c MPI::MPI_C m)
+  if(lockstep_torch_c_FOUND)
+    add_executable(surrogate surrogate.c)
+    target_link_libraries(surrogate lockstep::torch_c MPI::MPI_C m)
+  endif()
 endif()
 
 # Those of Fortran need the gfortran of lockstep's module.

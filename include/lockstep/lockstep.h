@@ -60,6 +60,7 @@ enum lockstep_code {
   LOCKSTEP_PEER_FAILED = 4,     /**< another rank failed, with the text that this one gets; or is gone */
   LOCKSTEP_STALL = 5,           /**< a rank did not come for the stall timeout */
   LOCKSTEP_REPLICAS_DIFFER = 6, /**< replicas of a value differ; the same on all ranks */
+  LOCKSTEP_CHECKPOINT = 7,      /**< a file of a training cannot be written or read */
   LOCKSTEP_STOPPED = 75         /**< the job was asked to end early */
 };
 
@@ -97,7 +98,7 @@ typedef struct lockstep_options {
    * in MPI. It may save what it has, and end the process with exit, _Exit or the like. If it returns, the process ends
    * as without it, since nothing ends the wait. It must not call this library or, without MPI_THREAD_MULTIPLE, MPI, and
    * should be quick: the launcher may end all ranks a second after the first. With several groups, each one's is
-   * called. */
+   * called. A rank that looks late may be told of another one, which has ended because of the first. */
   lockstep_on_lost on_lost;
   void* context; /**< for on_lost */
 } lockstep_options;
@@ -127,7 +128,8 @@ LOCKSTEP_C_API int lockstep_group_create_f(MPI_Fint communicator, const lockstep
 
 /** COLL. Frees the group and sets `*group` to NULL; if the ranks are elsewhere, does neither. With the last group of
  * the job, returns when all ranks of the job have freed their last. LOCAL after MPI_Finalize, and for NULL, where it
- * does nothing. MPI_Finalize may come first: the ranks then end the job there. */
+ * does nothing. MPI_Finalize may come first: the ranks then end the job there. LOCKSTEP_FAILURE while it has models
+ * (torch.h). */
 LOCKSTEP_C_API int lockstep_group_free(lockstep_group** group, const char* at);
 
 /** LOCAL. This rank's place in the group, from 0; -1 if it is none. */

@@ -20,6 +20,7 @@ static_assert(LOCKSTEP_MISMATCH == static_cast<int>(Error::ExitCode::mismatch));
 static_assert(LOCKSTEP_PEER_FAILED == static_cast<int>(Error::ExitCode::peer_failed));
 static_assert(LOCKSTEP_STALL == static_cast<int>(Error::ExitCode::stall));
 static_assert(LOCKSTEP_REPLICAS_DIFFER == static_cast<int>(Error::ExitCode::replicas_differ));
+static_assert(LOCKSTEP_CHECKPOINT == static_cast<int>(Error::ExitCode::checkpoint));
 static_assert(LOCKSTEP_STOPPED == static_cast<int>(Error::ExitCode::stopped));
 
 struct LastError {

@@ -6,10 +6,12 @@
 
 #include <lockstep/core/base/here.hpp>
 
+#include "core/base/parts.hpp"
+
 namespace lockstep::in_c {
 
 /// LOCAL. Keeps the code and the words of `exception` for this thread, and returns the code.
-int keep_error(const std::exception_ptr& exception) noexcept;
+LOCKSTEP_PARTS_API int keep_error(const std::exception_ptr& exception) noexcept;
 
 /// The code of `body`: that of its exception, or LOCKSTEP_OK.
 template <class Body>
@@ -23,6 +25,7 @@ int code_of(Body&& body) noexcept {
 }
 
 /// Throws what `exception`, about an argument or a context, says, after the name and the place of the call.
-[[noreturn]] void rethrow_in_call(const std::exception_ptr& exception, const char* call, const Here& here);
+[[noreturn]] LOCKSTEP_PARTS_API void rethrow_in_call(const std::exception_ptr& exception, const char* call,
+                                                     const Here& here);
 
 }  // namespace lockstep::in_c

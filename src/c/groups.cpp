@@ -94,6 +94,12 @@ int lockstep_group_free(lockstep_group** group, const char* at) {
       if (!group) throw lockstep::InvalidArgument{"the place of the group is NULL; expected the address of a handle"};
       if (!*group) return;
       lockstep_group& live = live_group(*group);
+      if (live.models > 0) {
+        const auto why = std::make_exception_ptr(lockstep::InvalidArgument{
+            fmt::format("{} models of the group live; expected lockstep_model_free before", live.models)});
+        if (!ended) place.on(live.ranks).fail(why, place.here());
+        std::rethrow_exception(why);
+      }
       if (!ended) place.on(live.ranks).agree("the end of the group", place.here());
       (void)take_live_group(*group);
       *group = nullptr;

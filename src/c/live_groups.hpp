@@ -10,18 +10,21 @@
 #include <lockstep/lockstep.h>
 #include <lockstep/sync/group/group.hpp>
 
+#include "core/base/parts.hpp"
+
 /// Members in order of acquisition; they are destroyed in reverse.
 struct lockstep_group {
   lockstep_group(lockstep::RuntimeOptions options, lockstep::Here here) : runtime{std::move(options), here} {}
 
   lockstep::Runtime runtime;
   lockstep::Group ranks = runtime.group();
+  int models = 0;  ///< of liblockstep-torch-c.so, which are on these ranks
 };
 
 namespace lockstep::in_c {
 
 /// The place that a C program passes: "file.c:41", another text, or null. No call of a Group keeps it.
-class Place {
+class LOCKSTEP_PARTS_API Place {
  public:
   explicit Place(const char* at);
   Place(const Place&) = delete;
@@ -43,7 +46,7 @@ void require_thread_of_groups();
 
 /// LOCAL. The group of that handle. InvalidArgument if it is none, or was freed; ContextError on another thread than
 /// that of the groups.
-lockstep_group& live_group(const lockstep_group* handle);
+LOCKSTEP_PARTS_API lockstep_group& live_group(const lockstep_group* handle);
 
 /// LOCAL. Its handle.
 lockstep_group* add_live_group(std::unique_ptr<lockstep_group> group);

@@ -81,7 +81,8 @@ bool has_fortran() {
 /// Those that other programs link.
 std::vector<std::string> installed_libraries() {
   std::vector<std::string> libraries{"lockstep-models", "lockstep-c", "lockstep"};
-  if (from_meson("LOCKSTEP_HAS_TORCH") == "yes") libraries.push_back("lockstep-torch");
+  if (from_meson("LOCKSTEP_HAS_TORCH") == "yes")
+    libraries.insert(libraries.end(), {"lockstep-torch", "lockstep-torch-c"});
   if (has_fortran()) libraries.push_back("lockstep-fortran");
   return libraries;
 }
@@ -226,6 +227,35 @@ TEST_CASE("a program in C builds against the installed package, by pkg-config an
     const Outcome outcome = installed().shell(way);
     INFO(outcome.err);
     CHECK(outcome.out == "2606 steps, heat 0x1.325c98a01ea29p+12\n");
+  }
+}
+
+TEST_CASE("a program in C with a model builds against the installed package, by pkg-config and by CMake") {
+  const std::string mpicc = from_meson("LOCKSTEP_MPICC"), source = from_meson("LOCKSTEP_TORCH_C_CONSUMER");
+  if (mpicc.empty() || from_meson("LOCKSTEP_HAS_TORCH") != "yes") {
+    WARN("skipped: mpicc may be another MPI's, or there is no bridge to LibTorch");
+    return;
+  }
+  const fs::path folder = installed().scratch() / "model-in-c";
+  fs::create_directories(folder);
+  std::ofstream{folder / "CMakeLists.txt"} << "cmake_minimum_required(VERSION 3.16)\nproject(consumer C)\n"
+                                              "find_package(lockstep REQUIRED COMPONENTS torch_c)\n"
+                                              "add_executable(surrogate "
+                                           << source << ")\ntarget_link_libraries(surrogate lockstep::torch_c m)\n";
+  std::vector<std::string> ways{
+      fmt::format("{0} -std=c99 {1} $(pkg-config --cflags --libs lockstep-torch-c) -lm "
+                  "-Wl,-rpath,$(pkg-config --variable=libdir lockstep-torch-c) -o {2}/surrogate && {2}/surrogate",
+                  mpicc, source, folder.string())};
+  if (const std::string cmake = from_meson("LOCKSTEP_CMAKE"); !cmake.empty())
+    ways.push_back(
+        fmt::format("{0} -S {1} -B {1}/build -DCMAKE_C_COMPILER={2} -DCMAKE_PREFIX_PATH={3} >&2 && "
+                    "{0} --build {1}/build >&2 && {1}/build/surrogate",
+                    cmake, folder.string(), mpicc,
+                    (installed().root() / fs::path{from_meson("LOCKSTEP_PREFIX")}.relative_path()).string()));
+  for (const std::string& way : ways) {
+    const Outcome outcome = installed().shell(way);
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == 2);  // without arguments, once its libraries are there
   }
 }
 

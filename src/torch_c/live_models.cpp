@@ -1,0 +1,90 @@
+#include "torch_c/live_models.hpp"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include <lockstep/core/base/error.hpp>
+
+namespace lockstep::in_c {
+namespace {
+
+/// Never destroyed: a program may end without freeing its models.
+struct LiveModels {
+  std::mutex mutex;  ///< another thread may ask, to be refused
+  std::map<const lockstep_model*, std::unique_ptr<lockstep_model>> models;
+  std::set<std::string> places;
+};
+
+LiveModels& live() {
+  static LiveModels& all = *new LiveModels;
+  return all;
+}
+
+const char* kept(const char* text) {
+  LiveModels& all = live();
+  const std::lock_guard lock{all.mutex};
+  return all.places.emplace(text).first->c_str();
+}
+
+at::ScalarType floats_of(const torch::jit::Module& module) {
+  for (const at::Tensor& each : module.parameters())
+    if (each.is_floating_point()) return each.scalar_type();
+  return at::kFloat;
+}
+
+}  // namespace
+
+KeptPlace::KeptPlace(const char* at)
+    : place_{at}, here_{at ? Here{kept(place_.here().file_name()), place_.here().line()} : Here{}} {}
+
+lockstep_model& live_model(const lockstep_model* handle) {
+  LiveModels& all = live();
+  const std::lock_guard lock{all.mutex};
+  if (!handle) throw InvalidArgument{"the model is NULL; expected one that lockstep_model_load has made"};
+  const auto found = all.models.find(handle);
+  if (found == all.models.end()) throw InvalidArgument{"the model is none, or was freed; expected one that lives"};
+  (void)live_group(&found->second->group);
+  return *found->second;
+}
+
+lockstep_model* add_live_model(std::unique_ptr<lockstep_model> model) {
+  LiveModels& all = live();
+  const std::lock_guard lock{all.mutex};
+  lockstep_model* const handle = model.get();
+  all.models.emplace(handle, std::move(model));
+  return handle;
+}
+
+std::unique_ptr<lockstep_model> take_live_model(const lockstep_model* handle) {
+  LiveModels& all = live();
+  const std::lock_guard lock{all.mutex};
+  const auto found = all.models.find(handle);
+  std::unique_ptr<lockstep_model> model = std::move(found->second);
+  all.models.erase(found);
+  return model;
+}
+
+bool another_keeps(const std::filesystem::path& folder, const lockstep_model& model) {
+  LiveModels& all = live();
+  const std::lock_guard lock{all.mutex};
+  return std::ranges::any_of(all.models, [&](const auto& each) {
+    return each.second.get() != &model && each.second->checkpoints && each.second->folder == folder;
+  });
+}
+
+}  // namespace lockstep::in_c
+
+lockstep_model::lockstep_model(lockstep_group& ranks, lockstep::Strategy own, torch::jit::Module module,
+                               lockstep::in_c::Training how, lockstep::Here here)
+    : group{ranks},
+      strategy{std::move(own)},
+      training{std::move(how)},
+      net{strategy, std::move(module), {}, here},
+      optimizer{training.optimizer_of(net.parameters())},
+      optimizer_state{net, *optimizer, here},
+      floats{lockstep::in_c::floats_of(*net)} {
+  ++group.models;
+}

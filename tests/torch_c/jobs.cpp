@@ -1,0 +1,31 @@
+// The program of the documents, started as a job.
+#include <cstdlib>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "support/job.hpp"
+
+using namespace lockstep::test;
+
+namespace {
+
+std::string learn(const char* ranks, const std::string& checkpoints) {
+  const Outcome outcome = run_command({"mpirun", "-n", ranks, std::getenv("LOCKSTEP_README_SURROGATE"),
+                                       std::getenv("LOCKSTEP_SURROGATE_NET"), checkpoints},
+                                      {.environment = mpi_environment()});
+  INFO(outcome.err);
+  CHECK(outcome.exit_code == 0);
+  CHECK_THAT(outcome.out, Catch::StartsWith("pressure ") && Catch::Contains(", weights "));
+  return outcome.out;
+}
+
+}  // namespace
+
+TEST_CASE("the surrogate of the documents learns the same bits on one rank, and on three after a checkpoint of one") {
+  const TemporaryDirectory folder;
+  const std::string once = learn("1", folder.path() / "1");
+  // As after a kill in step 200.
+  std::filesystem::remove_all(folder.path() / "1/step-300");
+  CHECK(learn("3", folder.path() / "1") == once);
+}
