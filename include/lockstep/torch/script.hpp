@@ -33,6 +33,10 @@ namespace libtorch {
 /// (`self.average = …`): its value is copied to the buffer in `backward`, so its shape and type must stay; a buffer of
 /// two names cannot be replaced (InvalidArgument). A script that changes a parameter in its forward pass, as a traced
 /// embedding with a max_norm does, makes the replicas differ, as the next attestation says.
+///
+/// LibTorch optimizes a script after its first calls in a process, which changes low-order bits. A training that goes
+/// on after a restart has the bits of one that was not interrupted only without that, as with
+/// `torch::jit::GraphOptimizerEnabledGuard guard{false}`.
 template <>
 class LOCKSTEP_API DataParallel<::torch::jit::Module> : public ReplicatedModule {
  public:
