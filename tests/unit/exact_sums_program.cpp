@@ -3,6 +3,7 @@
 // out, which way differs from adding one number after the other.
 #include <algorithm>
 #include <bit>
+#include <cfenv>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
@@ -61,6 +62,13 @@ void answer(const char* text, std::mt19937_64& draw) {
   ExactSum<T> at_once;
   at_once.add(std::span<const T>{numbers});
   if (at_once.words() != sum.words()) return (void)std::puts("differs: at once");
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    ExactSum<T> rounded_otherwise;
+    std::fesetround(mode);
+    rounded_otherwise.add(std::span<const T>{numbers});
+    std::fesetround(FE_TONEAREST);
+    if (rounded_otherwise.words() != sum.words()) return (void)std::puts("differs: with another rounding mode");
+  }
   std::ranges::shuffle(numbers, draw);
   if (in_parts<T>(numbers, draw).words() != sum.words()) return (void)std::puts("differs: in parts");
   if (by_words<T>(numbers, draw).words() != sum.words()) return (void)std::puts("differs: by words");

@@ -159,7 +159,7 @@ TEMPLATE_TEST_CASE("an exact sum does not depend on how the processor rounds", "
   REQUIRE(std::fegetenv(&before) == 0);
   using Limits = std::numeric_limits<TestType>;
   auto numbers = many_numbers<TestType>(2048);
-  switch (GENERATE(0, 1, 2)) {
+  switch (GENERATE(0, 1, 2, 3)) {
     case 0: break;
     case 1:
       for (std::size_t i = 0; i < numbers.size(); ++i)
@@ -170,6 +170,9 @@ TEMPLATE_TEST_CASE("an exact sum does not depend on how the processor rounds", "
         numbers[i] = 1 + static_cast<TestType>(i % 7) * Limits::epsilon();
       numbers.back() = Limits::epsilon();
       break;
+    case 3:  // of like size, and so large that their sum may overflow if each is rounded up
+      std::ranges::fill(numbers, -std::nextafter(std::ldexp(TestType{1}, Limits::max_exponent - 10), TestType{0}));
+      break;
   }
   const auto expected = exact_sum_of(numbers).words();
   const TestType value = exact_sum_of(numbers).value();
@@ -179,17 +182,20 @@ TEMPLATE_TEST_CASE("an exact sum does not depend on how the processor rounds", "
     const auto sum = exact_sum_of(numbers);
     const TestType again = sum.value();
     std::fesetenv(&before);
+    CAPTURE(mode);
     CHECK(sum.words() == expected);
     CHECK(are_same(again, value));
   }
 }
 
-TEST_CASE("an exact sum of more numbers than may wait for their carries is exact") {
+TEMPLATE_TEST_CASE("an exact sum of more numbers than may wait for their carries is exact", "", float, double) {
   // In each block one is so small that the block goes into bins, where the others fill all bits.
-  std::vector<double> numbers((std::size_t{1} << 22) + 16384, std::bit_cast<double>(0x41ffffffffffffff));
-  for (std::size_t i = 0; i < numbers.size(); i += 1024) numbers[i] = std::numeric_limits<double>::denorm_min();
-  ExactSum<double> expected = exact_sum_of(std::span<const double>{numbers}.first(16384)), block = expected;
-  for (int i = 0; i < 8; ++i) block.add(ExactSum<double>{block});
+  constexpr int shifts = sizeof(TestType) == 4 ? 16 : 32;  // within a bin
+  const auto largest_of_bin = std::nextafter(std::ldexp(TestType{1}, shifts + 1), TestType{0});
+  std::vector<TestType> numbers((std::size_t{1} << 22) + 16384, largest_of_bin);
+  for (std::size_t i = 0; i < numbers.size(); i += 1024) numbers[i] = std::numeric_limits<TestType>::denorm_min();
+  ExactSum<TestType> expected = exact_sum_of(std::span<const TestType>{numbers}.first(16384)), block = expected;
+  for (int i = 0; i < 8; ++i) block.add(ExactSum<TestType>{block});
   expected.add(block);
   CHECK(exact_sum_of(numbers).words() == expected.words());
 }

@@ -24,8 +24,8 @@ template <class Loop>
   loop();
 }
 
-/// Calls `loop()`, compiled for AVX-512 if there is that. For what this has instructions for and AVX2 has none:
-/// conversions to 16 bits and back, in a fifth of the time; comparisons and shifts of 64 bits, in half of it.
+/// Calls `loop()`, compiled for AVX-512 if there is that. For what this has instructions for and AVX2 has none, such as
+/// conversions to 16 bits and back, and minima and maxima of 64 bits.
 template <class Loop>
 void widest_loop(const Loop& loop) {
   static const bool has_avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");

@@ -84,10 +84,11 @@ template <class T>
 //
 // A double is cut in two by adding 1.5 * 2^(e + c), which rounds it to a multiple of 2^(e + c - 52), in the direction
 // that the program has chosen, and subtracting it again. A sum of such high parts is at most 2^(e + c + 1), which a
-// double holds. What is left, the low part, is at most 2^(e + c - 52), and a sum of low parts 2^(e + 2 c - 52). They
-// are multiples of 2^(d - 52), so a double holds them if e - d + 2 c <= 53.
+// double holds if it is finite: if e + c + 1 < 1024. What is left, the low part, is at most 2^(e + c - 52), and a sum
+// of low parts 2^(e + 2 c - 52). They are multiples of 2^(d - 52), so a double holds them if e - d + 2 c <= 53.
 //
-// Denormal numbers do not fit, which a program may have the processor take for zeros: neither as numbers nor as parts.
+// Blocks with denormal numbers or denormal parts do not fit, since a program may have the processor take them for
+// zeros.
 template <class T>
 bool fit_doubles(const Survey& survey) {
   constexpr bool is_double = std::same_as<T, double>;
@@ -95,7 +96,7 @@ bool fit_doubles(const Survey& survey) {
   constexpr unsigned room =
       is_double ? digits - 2 * carries_of_block : digits - std::numeric_limits<float>::digits - carries_of_block;
   return survey.smallest >= (is_double ? digits : 1) && survey.largest <= survey.smallest + room &&
-         survey.largest + (is_double ? carries_of_block : 0) < Layout<T>::last_exponent;
+         survey.largest + (is_double ? carries_of_block + 1 : 0) < Layout<T>::last_exponent;
 }
 
 constexpr std::size_t double_lanes = 16;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -115,7 +116,7 @@ void ExactSum<T>::add_one(T number) {
   }
 }
 
-/// It has no bits below those of the smallest T.
+/// `sum` is 0 or a normal number, and a multiple of the smallest positive T.
 template <std::floating_point T>
 void ExactSum<T>::add_double(double sum) {
   if (sum == 0) return;
@@ -144,18 +145,18 @@ void ExactSum<T>::add(std::span<const T> numbers) {
     return;
   }
   using namespace exact;
-  Bins<T> bins;
+  std::optional<Bins<T>> bins;  // for blocks that doubles do not hold
   std::size_t blocks_in_bins = 0;
   const auto empty_bins = [&] {
     if (std::exchange(blocks_in_bins, 0) == 0) return;
-    bins.empty([&](std::size_t position, std::uint64_t sum, bool is_negative) {
+    bins->empty([&](std::size_t position, std::uint64_t sum, bool is_negative) {
       add_at(position, sum & static_cast<std::uint64_t>(digit_mask), is_negative);
       add_at(position + digit_bits, sum >> digit_bits, is_negative);
     });
     note_addition();
   };
-  while (!numbers.empty()) {
-    const auto block = numbers.first(std::min(block_numbers, numbers.size()));
+  while (numbers.size() >= double_lanes) {
+    const auto block = numbers.first(std::min(block_numbers, numbers.size() / double_lanes * double_lanes));
     const T* const next = block.data() + (numbers.size() < 3 * block_numbers ? 0 : 2 * block_numbers);
     numbers = numbers.subspan(block.size());
     const Survey survey = survey_of(block);
@@ -164,16 +165,18 @@ void ExactSum<T>::add(std::span<const T> numbers) {
       continue;
     }
     words_[negative_zeros] += survey.negative_zeros;
-    if (block.size() % double_lanes == 0 && fit_doubles<T>(survey)) {
+    if (fit_doubles<T>(survey)) {
       const auto [high, low] = sum_in_doubles(block, survey.largest, next);
       add_double(high);
       add_double(low);
       continue;
     }
-    bins.add(block, next);
+    if (!bins) bins.emplace();
+    bins->add(block, next);
     if (++blocks_in_bins == Bins<T>::most_blocks) empty_bins();
   }
   empty_bins();
+  for (const T number : numbers) add_one(number);
 }
 
 template <std::floating_point T>
