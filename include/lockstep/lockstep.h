@@ -14,17 +14,17 @@
  * all ranks agree before a byte moves. If they call different functions, or the same one from different places or with
  * other counts, types or operations, each of them gets LOCKSTEP_MISMATCH and a sentence that says where each rank is.
  * If one of them passes an invalid argument, it gets LOCKSTEP_FAILURE, and the others LOCKSTEP_PEER_FAILED with its
- * sentence. After either, the group can be used again, and memory that would have been written is as it was, but for
- * the sums of a lockstep_all_reduce that is not in place. LOCAL: nobody else needs to call it.
+ * sentence. After either, the group can be used again, and memory that would have been written is unchanged, except
+ * `receive` of a lockstep_all_reduce that is not in place, which is unspecified. LOCAL: nobody else needs to call it.
  *
  * A rank that dies, or does not come for the stall timeout, ends the job with one line on stderr: see lockstep_options.
  * So does a failure that the ranks cannot agree on, such as an error of MPI's in the middle of a sum. Nothing else ends
  * the process.
  *
- * Threads: one thread makes, uses and frees the groups of a process, that of the first which lives. If MPI provides
- * less than MPI_THREAD_SERIALIZED, it is the one that called MPI_Init. On others each call that takes a group is a
- * LOCKSTEP_FAILURE, of that rank alone. lockstep_last_error, lockstep_last_code and lockstep_version may be called on
- * any thread.
+ * Threads: the thread that makes a process's first group makes, uses and frees all of them, until none lives. If MPI
+ * provides less than MPI_THREAD_SERIALIZED, it must be the one that called MPI_Init. A call that takes a group returns
+ * LOCKSTEP_FAILURE on another thread, on this rank alone. lockstep_last_error, lockstep_last_code and lockstep_version
+ * may be called on any thread.
  *
  * Places: the macros with the names of functions add the place of the call. A library that calls for others may pass
  * theirs on, in parentheses: (lockstep_agree)(group, "the mesh", at). A place is "file.c:41" or any other text. Where
@@ -51,17 +51,18 @@ extern "C" {
 /** Ranks that work together. Opaque. */
 typedef struct lockstep_group lockstep_group;
 
-/** What every call that may fail returns. From LOCKSTEP_USER_INPUT on, a code is also the exit code that says so. */
+/** What calls that may fail return. From LOCKSTEP_USER_INPUT on, also the exit codes of a process that lockstep ends.
+ */
 enum lockstep_code {
   LOCKSTEP_OK = 0,
   LOCKSTEP_FAILURE = 1,         /**< this rank failed: an invalid argument, or a resource that it lacks */
   LOCKSTEP_USER_INPUT = 2,      /**< the options are wrong, or not the same on all ranks */
   LOCKSTEP_MISMATCH = 3,        /**< the ranks do different things; the same on all of them */
   LOCKSTEP_PEER_FAILED = 4,     /**< another rank failed, with the text that this one gets; or is gone */
-  LOCKSTEP_STALL = 5,           /**< a rank did not come for the stall timeout */
+  LOCKSTEP_STALL = 5,           /**< a rank did not come for the stall timeout: told to on_lost */
   LOCKSTEP_REPLICAS_DIFFER = 6, /**< replicas of a value differ; the same on all ranks */
   LOCKSTEP_CHECKPOINT = 7,      /**< a file of a training cannot be written or read */
-  LOCKSTEP_STOPPED = 75         /**< the job was asked to end early */
+  LOCKSTEP_STOPPED = 75         /**< the job was asked to end early, by a part of the program in C++ */
 };
 
 /** Types of elements. */
@@ -94,11 +95,12 @@ typedef struct lockstep_options {
   double stall_timeout;
 
   /** What is done about a rank that dies or stalls. If NULL, the process ends with the code, after one line on stderr
-   * for the job. Otherwise this is called first on each rank, once, on another thread, while the main thread may wait
-   * in MPI. It may save what it has, and end the process with exit, _Exit or the like. If it returns, the process ends
-   * as without it, since nothing ends the wait. It must not call this library or, without MPI_THREAD_MULTIPLE, MPI, and
-   * should be quick: the launcher may end all ranks a second after the first. With several groups, each one's is
-   * called. A rank that looks late may be told of another one, which has ended because of the first. */
+   * for the job. Otherwise this is called on each rank before its process ends, once, on another thread, while the
+   * main thread may wait in MPI. It may save what it has, and end the process with exit, _Exit or the like. If it
+   * returns, the process ends as without it, since nothing ends the wait. It must not call this library or, without
+   * MPI_THREAD_MULTIPLE, MPI, and should be quick: the launcher may end all ranks a second after the first. With
+   * several groups, each one's is called. A rank that looks late may be told of another one, which has ended because of
+   * the first. */
   lockstep_on_lost on_lost;
   void* context; /**< for on_lost */
 } lockstep_options;
@@ -108,7 +110,7 @@ typedef struct lockstep_options {
   { sizeof(lockstep_options), 60.0, NULL, NULL }
 
 /** COLL over `communicator`, blocking. Makes a group of its ranks, in its order. It communicates over communicators of
- * its own; `communicator` may be freed afterwards. `options` may be NULL. On failure `*group` is NULL, on all ranks.
+ * its own; `communicator` may be freed afterwards. `options` may be NULL. On failure `*group` is NULL.
  *
  * Libraries that know nothing of each other may each make groups. The first group of a process begins a job of its
  * ranks, which ends with the last one. Until then, other groups of these ranks are parts of that job, so a rank of
@@ -117,8 +119,9 @@ typedef struct lockstep_options {
  * that it is not in.
  *
  * MPI must have been started, by MPI_Init or otherwise. LOCKSTEP_FAILURE, of this rank alone, before that, after
- * MPI_Finalize, for MPI_COMM_NULL, an intercommunicator and another thread than that of the other groups. If one rank
- * alone lacks what a job needs, such as a thread, this ends the job with a line. */
+ * MPI_Finalize, for MPI_COMM_NULL, an intercommunicator, another thread than that of the other groups, a NULL `group`
+ * and options of another size. All other failures are those of all ranks. If one rank alone lacks what a job needs,
+ * such as a thread, this ends the job with a line. */
 LOCKSTEP_C_API int lockstep_group_create(MPI_Comm communicator, const lockstep_options* options, lockstep_group** group,
                                          const char* at);
 
@@ -173,8 +176,9 @@ LOCKSTEP_C_API int lockstep_check_replicas(lockstep_group* group, const char* na
  * LOCKSTEP_PEER_FAILED with `reason`, wherever they are. Returns LOCKSTEP_FAILURE. */
 LOCKSTEP_C_API int lockstep_fail(lockstep_group* group, const char* reason, const char* at);
 
-/** LOCAL. Names what this rank does from here on, for sentences about ranks that are gone or late: "it was in
- * 'assembling', computing". Keeps 47 bytes. NULL or "" names nothing. */
+/** LOCAL. Names what this rank does from here on, until it names something else or frees the group, for sentences about
+ * ranks that are gone or late: "it was in 'assembling', computing". Keeps 48 bytes. NULL or "" names nothing. A process
+ * has one name at a time. A group of one rank has nobody to tell it. */
 LOCKSTEP_C_API int lockstep_phase(lockstep_group* group, const char* name);
 
 /** LOCAL. The sentence about this thread's last call that failed, until the next one that fails; "" before the first.

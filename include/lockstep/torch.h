@@ -33,7 +33,7 @@ typedef struct lockstep_model lockstep_model;
 /** The most dimensions of an array. */
 #define LOCKSTEP_DIMENSIONS 8
 
-/** An array of the program's: contiguous, with the last dimension together, as in C. The first dimension counts rows,
+/** An array of the program's: contiguous and row-major, as in C. The first dimension counts rows,
  * each of which is a sample: another point, or another time. All arrays of a call have as many rows.
  *
  * Fortran's arrays have the first dimension together. So `a(nx, ny, rows)` is an array of shape {rows, ny, nx}, where
@@ -52,7 +52,7 @@ typedef struct lockstep_model_options {
   /** "sgd", "adam", "adamw" or "rmsprop": LibTorch's, which make the steps of Python's torch.optim. */
   const char* optimizer;
 
-  /** What a step makes smaller. The mean over the rows of all ranks, for each output of the model and its target:
+  /** The loss that a step minimizes: the mean over the rows of all ranks, for each output of the model and its target:
    *
    * - "mse", "l1", "smooth_l1": of their differences
    * - "binary_cross_entropy_with_logits"
@@ -70,12 +70,12 @@ typedef struct lockstep_model_options {
   double clip_norm;    /**< scales the mean gradient down to this global norm if it is longer; 0 for none */
 
   /** If not 0, the batch of each step is cut into so many shards, one for each rank or more. Each rank passes the rows
-   * of its own shards (lockstep_model_shards), in order and as many for each. Then the weights have the same bits on
-   * any number of ranks, if `threads` is 1. */
+   * of its own shards (lockstep_model_shards), in order, the same number for each shard. Then the weights have the same
+   * bits on any number of ranks, if `threads` is 1. */
   int shards;
 
   /** With how many threads a rank computes, during calls alone; 0 leaves it to OMP_NUM_THREADS. By default 1, since
-   * most programs have a rank for each core. */
+   * most programs have a rank for each core. May differ between ranks. */
   int threads;
 
   /** Decides what dropout and the like draw, together with the step and the shard or, without shards, the rank. */
@@ -91,7 +91,7 @@ typedef struct lockstep_model_options {
  * `*model` is NULL, on all ranks. Free the model before the group.
  *
  * LOCKSTEP_USER_INPUT for an option that is wrong, LOCKSTEP_MISMATCH if ranks name different files or options,
- * LOCKSTEP_CHECKPOINT on rank 0 if the file cannot be read. */
+ * LOCKSTEP_CHECKPOINT on rank 0 if the file cannot be read, and on all ranks if it is no such module. */
 LOCKSTEP_C_API int lockstep_model_load(lockstep_group* group, const char* file, const lockstep_model_options* options,
                                        lockstep_model** model, const char* at);
 
@@ -132,9 +132,9 @@ LOCKSTEP_C_API int lockstep_model_restore(lockstep_model* model, const char* fro
 /** COLL, blocking. Sets the learning rate of the next steps: positive and finite. */
 LOCKSTEP_C_API int lockstep_model_set_learning_rate(lockstep_model* model, double rate, const char* at);
 
-/** LOCAL. This rank's shards, of those that the options name: from `*first` on and before `*last`. Ranks that do not
- * divide a power of two have unequal numbers of them: of 8 shards, 3 ranks have 2, 2 and 4. LOCKSTEP_FAILURE without
- * shards. */
+/** LOCAL. This rank's shards, of those that the options name: from `*first` on and before `*last`. All ranks have as
+ * many if the numbers of shards and ranks are powers of two. Otherwise they may differ: of 8 shards, 3 ranks have 2, 2
+ * and 4; of 5 shards, 2 ranks have 4 and 1. LOCKSTEP_FAILURE without shards. */
 LOCKSTEP_C_API int lockstep_model_shards(const lockstep_model* model, int* first, int* last);
 
 /** LOCAL. The number of steps made, also before a restored checkpoint; -1 if it is no model. */

@@ -1,8 +1,9 @@
 // What the ranks of a group do together. A rank that calls with an invalid argument tells the others.
+#include "c/calls.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <limits>
 #include <span>
 #include <string_view>
@@ -16,7 +17,6 @@
 #include <lockstep/lockstep.h>
 #include <lockstep/sync/reduce/exact_sum.hpp>
 
-#include "c/errors.hpp"
 #include "c/live_groups.hpp"
 
 // The functions themselves, which take a place.
@@ -37,32 +37,11 @@ template <class Prepare, class Act>
 int in_group(const char* call, const lockstep_group* handle, const char* at, Prepare&& prepare, Act&& act) {
   return code_of([&] {
     const Place place{at};
-    lockstep_group* live = nullptr;
-    try {
-      live = &live_group(handle);
-    } catch (...) {
-      rethrow_in_call(std::current_exception(), call, place.here());
-    }
-    Group group = place.on(live->ranks);
-    std::exception_ptr wrong;
-    try {
-      try {
-        prepare();
-      } catch (...) {
-        rethrow_in_call(std::current_exception(), call, place.here());
-      }
-    } catch (...) {
-      wrong = std::current_exception();
-    }
-    if (wrong) group.fail(wrong, place.here());
+    lockstep_group& live = in_call(call, place.here(), [&]() -> lockstep_group& { return live_group(handle); });
+    Group group = place.on(live.ranks);
+    prepare_in(group, call, place.here(), prepare);
     act(group, place.here());
   });
-}
-
-/// What this rank refuses.
-template <class... Values>
-void require(bool holds, fmt::format_string<Values...> otherwise, Values&&... values) {
-  if (!holds) throw InvalidArgument{fmt::format(otherwise, std::forward<Values>(values)...)};
 }
 
 /// Calls `act` with a value of the C++ type.

@@ -10,7 +10,7 @@
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/lockstep.h>
 
-#include "c/errors.hpp"
+#include "c/calls.hpp"
 #include "c/live_groups.hpp"
 
 // The functions themselves, which take a place.
@@ -55,16 +55,14 @@ int create(const char* call, const Communicator& communicator, const lockstep_op
   return code_of([&] {
     const Place place{at};
     if (group) *group = nullptr;
-    try {
-      if (!group) throw InvalidArgument{"the place for the group is NULL; expected the address of a handle"};
+    in_call(call, place.here(), [&] {
+      require(group, "the place for the group is NULL; expected the address of a handle");
       require_mpi();
       require_thread_of_groups();
       auto made = std::make_unique<lockstep_group>(options_of(options, communicator()), place.here());
-      made->ranks.name_phase({});
+      if (!show_named_phase()) made->ranks.name_phase({});
       *group = add_live_group(std::move(made));
-    } catch (...) {
-      rethrow_in_call(std::current_exception(), call, place.here());
-    }
+    });
   });
 }
 
@@ -90,8 +88,8 @@ int lockstep_group_free(lockstep_group** group, const char* at) {
     const Place place{at};
     int ended = 0;
     MPI_Finalized(&ended);
-    try {
-      if (!group) throw lockstep::InvalidArgument{"the place of the group is NULL; expected the address of a handle"};
+    in_call("lockstep_group_free", place.here(), [&] {
+      require(group, "the place of the group is NULL; expected the address of a handle");
       if (!*group) return;
       lockstep_group& live = live_group(*group);
       if (live.models > 0) {
@@ -103,9 +101,7 @@ int lockstep_group_free(lockstep_group** group, const char* at) {
       if (!ended) place.on(live.ranks).agree("the end of the group", place.here());
       (void)take_live_group(*group);
       *group = nullptr;
-    } catch (...) {
-      rethrow_in_call(std::current_exception(), "lockstep_group_free", place.here());
-    }
+    });
   });
 }
 
@@ -122,5 +118,5 @@ int lockstep_size(const lockstep_group* group) {
 }
 
 int lockstep_phase(lockstep_group* group, const char* name) {
-  return code_of([&] { live_group(group).ranks.name_phase(name ? name : ""); });
+  return code_of([&] { name_phase(live_group(group), name ? name : ""); });
 }

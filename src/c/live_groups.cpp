@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <string_view>
 #include <system_error>
@@ -10,14 +9,18 @@
 
 #include <lockstep/core/base/error.hpp>
 
+#include "c/live_handles.hpp"
+
 namespace lockstep::in_c {
 namespace {
 
 /// Never destroyed: a program may end without freeing its groups, whose ranks have then left the job together.
 struct LiveGroups {
   std::mutex mutex;  ///< another thread may ask, to be refused
-  std::map<const lockstep_group*, std::unique_ptr<lockstep_group>> groups;
-  std::thread::id thread;  ///< of the first that lives
+  LiveHandles<lockstep_group> groups{"group", "create"};
+  std::thread::id thread;           ///< of the first that lives
+  lockstep_group* namer = nullptr;  ///< of the phase, if there is one
+  std::string phase;
 };
 
 LiveGroups& live() {
@@ -54,29 +57,36 @@ void require_thread_of_groups() {
 lockstep_group& live_group(const lockstep_group* handle) {
   LiveGroups& all = live();
   const std::lock_guard lock{all.mutex};
-  if (!handle) throw InvalidArgument{"the group is NULL; expected one that lockstep_group_create has made"};
-  const auto found = all.groups.find(handle);
-  if (found == all.groups.end()) throw InvalidArgument{"the group is none, or was freed; expected one that lives"};
+  lockstep_group& found = all.groups.at(handle);
   require_thread(all);
-  return *found->second;
+  return found;
 }
 
 lockstep_group* add_live_group(std::unique_ptr<lockstep_group> group) {
   LiveGroups& all = live();
   const std::lock_guard lock{all.mutex};
   if (all.groups.empty()) all.thread = std::this_thread::get_id();
-  lockstep_group* const handle = group.get();
-  all.groups.emplace(handle, std::move(group));
-  return handle;
+  return all.groups.add(std::move(group));
 }
 
 std::unique_ptr<lockstep_group> take_live_group(const lockstep_group* handle) {
   LiveGroups& all = live();
   const std::lock_guard lock{all.mutex};
-  const auto found = all.groups.find(handle);
-  std::unique_ptr<lockstep_group> group = std::move(found->second);
-  all.groups.erase(found);
-  return group;
+  if (all.namer == handle) all.namer = nullptr;
+  return all.groups.take(handle);
+}
+
+void name_phase(lockstep_group& group, std::string_view name) {
+  LiveGroups& all = live();
+  all.namer = name.empty() ? nullptr : &group;
+  all.phase = name;
+  group.ranks.name_phase(name);
+}
+
+bool show_named_phase() {
+  const LiveGroups& all = live();
+  if (all.namer) all.namer->ranks.name_phase(all.phase);
+  return all.namer != nullptr;
 }
 
 }  // namespace lockstep::in_c

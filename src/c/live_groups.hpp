@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <lockstep/job/runtime/runtime.hpp>
@@ -51,5 +52,11 @@ LOCKSTEP_PARTS_API lockstep_group& live_group(const lockstep_group* handle);
 /// LOCAL. Its handle.
 lockstep_group* add_live_group(std::unique_ptr<lockstep_group> group);
 std::unique_ptr<lockstep_group> take_live_group(const lockstep_group* handle);
+
+/// LOCAL, on the thread of the groups. Names what this process does from here on, for sentences about a lost rank.
+void name_phase(lockstep_group& group, std::string_view name);
+/// LOCAL, on the thread of the groups. The same name again, after something else has taken its place in sentences.
+/// Returns whether there is one.
+LOCKSTEP_PARTS_API bool show_named_phase();
 
 }  // namespace lockstep::in_c

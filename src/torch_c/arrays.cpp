@@ -10,6 +10,8 @@
 
 #include <lockstep/core/base/error.hpp>
 
+#include "c/calls.hpp"
+
 namespace lockstep::in_c {
 namespace {
 
@@ -43,28 +45,23 @@ at::Tensor view_of(const lockstep_array& array) {
   return at::from_blob(array.values, shape_of(array), row_of(array.type)->scalar);
 }
 
-template <class... Values>
-void require_fit(bool holds, fmt::format_string<Values...> otherwise, Values&&... values) {
-  if (!holds) throw InvalidArgument{fmt::format(otherwise, std::forward<Values>(values)...)};
-}
-
 void require_array(const lockstep_array& array, const std::string& name) {
   const TypeRow* const row = row_of(array.type);
-  require_fit(row, "{} has type {}, which is none; expected LOCKSTEP_F32 or another lockstep_type", name, array.type);
-  require_fit(array.dimensions >= 1 && array.dimensions <= LOCKSTEP_DIMENSIONS,
-              "{} has {} dimensions; expected 1 to {}, of which the first counts rows", name, array.dimensions,
-              LOCKSTEP_DIMENSIONS);
+  require(row, "{} has type {}, which is none; expected LOCKSTEP_F32 or another lockstep_type", name, array.type);
+  require(array.dimensions >= 1 && array.dimensions <= LOCKSTEP_DIMENSIONS,
+          "{} has {} dimensions; expected 1 to {}, of which the first counts rows", name, array.dimensions,
+          LOCKSTEP_DIMENSIONS);
   const auto bytes = static_cast<std::int64_t>(at::elementSize(row->scalar));
   std::int64_t left = std::numeric_limits<std::ptrdiff_t>::max() / bytes, count = 1;
   for (const std::int64_t extent : shape_of(array)) {
-    require_fit(extent >= 0, "{} is {}; expected extents of 0 or more", name, text_of(array));
-    require_fit(extent <= left, "{} is {}, more than memory can hold", name, text_of(array));
+    require(extent >= 0, "{} is {}; expected extents of 0 or more", name, text_of(array));
+    require(extent <= left, "{} is {}, more than memory can hold", name, text_of(array));
     if (extent > 0) left /= extent;
     count *= extent;
   }
-  require_fit(array.values || count == 0, "{} is NULL; expected the values of {}", name, text_of(array));
-  require_fit(reinterpret_cast<std::uintptr_t>(array.values) % static_cast<std::uintptr_t>(bytes) == 0,
-              "{} is not aligned; expected an address that {} divides", name, bytes);
+  require(array.values || count == 0, "{} is NULL; expected the values of {}", name, text_of(array));
+  require(reinterpret_cast<std::uintptr_t>(array.values) % static_cast<std::uintptr_t>(bytes) == 0,
+          "{} is not aligned; expected an address that {} divides", name, bytes);
 }
 
 }  // namespace
@@ -80,8 +77,8 @@ std::string text_of(const at::Tensor& tensor) {
 }
 
 Arrays require_arrays(const lockstep_array* arrays, int count, int least, std::string_view name) {
-  require_fit(count >= least, "there are {} {}; expected {} or more", count, name, least);
-  require_fit(arrays || count == 0, "{} is NULL; expected {} arrays", name, count);
+  require(count >= least, "there are {} {}; expected {} or more", count, name, least);
+  require(arrays || count == 0, "{} is NULL; expected {} arrays", name, count);
   const Arrays all{arrays, static_cast<std::size_t>(count)};
   for (std::size_t i = 0; i < all.size(); ++i) require_array(all[i], fmt::format("{}[{}]", name, i));
   return all;
@@ -91,8 +88,8 @@ std::int64_t rows_of(Arrays arrays, Arrays others, std::string_view other_name) 
   const std::int64_t rows = arrays.front().shape[0];
   const auto require_rows = [&](Arrays of, std::string_view name) {
     for (std::size_t i = 0; i < of.size(); ++i)
-      require_fit(of[i].shape[0] == rows, "{}[{}] has {} rows, and inputs[0] has {}; expected as many", name, i,
-                  of[i].shape[0], rows);
+      require(of[i].shape[0] == rows, "{}[{}] has {} rows, and inputs[0] has {}; expected as many", name, i,
+              of[i].shape[0], rows);
   };
   require_rows(arrays, "inputs");
   require_rows(others, other_name);
@@ -110,17 +107,17 @@ std::vector<at::Tensor> copies_of(Arrays arrays, std::int64_t first, std::int64_
 }
 
 void write(const std::vector<at::Tensor>& results, Arrays arrays) {
-  require_fit(results.size() == arrays.size(), "the model has {} outputs, and there are {} arrays; expected as many",
-              results.size(), arrays.size());
+  require(results.size() == arrays.size(), "the model has {} outputs, and there are {} arrays; expected as many",
+          results.size(), arrays.size());
   const at::NoGradGuard plain;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const at::Tensor to = view_of(arrays[i]);
-    require_fit(results[i].sizes() == to.sizes(),
-                "outputs[{}] is {}, and the model's output is {}; expected the same shape", i, text_of(arrays[i]),
-                text_of(results[i]));
-    require_fit(to.is_floating_point() ? !results[i].is_complex() : to.scalar_type() == results[i].scalar_type(),
-                "outputs[{}] is {}, and the model's output is {}; expected a type that holds it", i, text_of(arrays[i]),
-                text_of(results[i]));
+    require(results[i].sizes() == to.sizes(),
+            "outputs[{}] is {}, and the model's output is {}; expected the same shape", i, text_of(arrays[i]),
+            text_of(results[i]));
+    require(to.is_floating_point() ? !results[i].is_complex() : to.scalar_type() == results[i].scalar_type(),
+            "outputs[{}] is {}, and the model's output is {}; expected a type that holds it", i, text_of(arrays[i]),
+            text_of(results[i]));
   }
   for (std::size_t i = 0; i < arrays.size(); ++i) view_of(arrays[i]).copy_(results[i]);
 }

@@ -4,7 +4,7 @@
 #include <exception>
 #include <utility>
 
-#include "c/errors.hpp"
+#include "c/calls.hpp"
 #include "torch_c/live_models.hpp"
 
 namespace lockstep::in_c {
@@ -18,28 +18,6 @@ decltype(auto) in_line(Body&& body) {
   } catch (...) {
     rethrow_in_line(std::current_exception());
   }
-}
-
-/// What `body` returns, whose exceptions about arguments and contexts begin with the name and the place of the call.
-template <class Body>
-decltype(auto) in_call(const char* call, const Here& here, Body&& body) {
-  try {
-    return std::forward<Body>(body)();
-  } catch (...) {
-    rethrow_in_call(std::current_exception(), call, here);
-  }
-}
-
-/// Calls `prepare`, which this rank does by itself. If it fails, the others get a PeerError, wherever they are.
-template <class Prepare>
-void prepare_in(const Group& ranks, const char* call, const Here& here, Prepare&& prepare) {
-  std::exception_ptr wrong;
-  try {
-    in_call(call, here, std::forward<Prepare>(prepare));
-  } catch (...) {
-    wrong = std::current_exception();
-  }
-  if (wrong) Group{ranks}.fail(wrong, here);
 }
 
 /// The code of a COLL call: `prepare(model)` as prepare_in, and then `act(model, ranks, here)`.

@@ -1,12 +1,13 @@
 #include "torch_c/live_models.hpp"
 
 #include <algorithm>
-#include <map>
+#include <functional>
 #include <mutex>
 #include <set>
+#include <string>
 #include <utility>
 
-#include <lockstep/core/base/error.hpp>
+#include "c/live_handles.hpp"
 
 namespace lockstep::in_c {
 namespace {
@@ -14,8 +15,8 @@ namespace {
 /// Never destroyed: a program may end without freeing its models.
 struct LiveModels {
   std::mutex mutex;  ///< another thread may ask, to be refused
-  std::map<const lockstep_model*, std::unique_ptr<lockstep_model>> models;
-  std::set<std::string> places;
+  LiveHandles<lockstep_model> models{"model", "load"};
+  std::set<std::string, std::less<>> places;
 };
 
 LiveModels& live() {
@@ -26,7 +27,9 @@ LiveModels& live() {
 const char* kept(const char* text) {
   LiveModels& all = live();
   const std::lock_guard lock{all.mutex};
-  return all.places.emplace(text).first->c_str();
+  auto found = all.places.find(text);
+  if (found == all.places.end()) found = all.places.emplace(text).first;
+  return found->c_str();
 }
 
 at::ScalarType floats_of(const torch::jit::Module& module) {
@@ -43,28 +46,26 @@ KeptPlace::KeptPlace(const char* at)
 lockstep_model& live_model(const lockstep_model* handle) {
   LiveModels& all = live();
   const std::lock_guard lock{all.mutex};
-  if (!handle) throw InvalidArgument{"the model is NULL; expected one that lockstep_model_load has made"};
-  const auto found = all.models.find(handle);
-  if (found == all.models.end()) throw InvalidArgument{"the model is none, or was freed; expected one that lives"};
-  (void)live_group(&found->second->group);
-  return *found->second;
+  lockstep_model& found = all.models.at(handle);
+  (void)live_group(&found.group);
+  return found;
+}
+
+Range shards_of(const lockstep_model& model) {
+  const Strategy& strategy = model.strategy;
+  return Range::of_rank(model.training.options.shards, strategy.num_replicas_in_sync(), strategy.rank());
 }
 
 lockstep_model* add_live_model(std::unique_ptr<lockstep_model> model) {
   LiveModels& all = live();
   const std::lock_guard lock{all.mutex};
-  lockstep_model* const handle = model.get();
-  all.models.emplace(handle, std::move(model));
-  return handle;
+  return all.models.add(std::move(model));
 }
 
 std::unique_ptr<lockstep_model> take_live_model(const lockstep_model* handle) {
   LiveModels& all = live();
   const std::lock_guard lock{all.mutex};
-  const auto found = all.models.find(handle);
-  std::unique_ptr<lockstep_model> model = std::move(found->second);
-  all.models.erase(found);
-  return model;
+  return all.models.take(handle);
 }
 
 bool another_keeps(const std::filesystem::path& folder, const lockstep_model& model) {

@@ -10,6 +10,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <lockstep/core/base/here.hpp>
+#include <lockstep/core/order/range.hpp>
 #include <lockstep/sync/checkpoint/checkpoint_manager.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
 #include <lockstep/torch.h>
@@ -42,7 +43,7 @@ struct lockstep_model {
 
 namespace lockstep::in_c {
 
-/// As Place, for calls that keep it. Its text is never freed, since there are few.
+/// As Place, for calls that keep it. Each text is kept once, and never freed.
 class KeptPlace {
  public:
   explicit KeptPlace(const char* at);
@@ -58,6 +59,9 @@ class KeptPlace {
 /// LOCAL. The model of that handle. InvalidArgument if it is none, or was freed; ContextError on another thread than
 /// that of the groups.
 lockstep_model& live_model(const lockstep_model* handle);
+
+/// LOCAL. Those of this rank.
+Range shards_of(const lockstep_model& model);
 
 /// LOCAL. Its handle.
 lockstep_model* add_live_model(std::unique_ptr<lockstep_model> model);

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
-#include <lockstep/core/order/range.hpp>
 #include <lockstep/sync/checkpoint/weights.hpp>
 #include <lockstep/torch.h>
 
@@ -100,8 +99,7 @@ int lockstep_model_shards(const lockstep_model* model, int* first, int* last) {
     if (!first || !last)
       throw InvalidArgument{"the place for the shards is NULL; expected the addresses of two numbers"};
     if (live.training.options.shards == 0) throw InvalidArgument{"a model without shards; expected options.shards"};
-    const Range own =
-        Range::of_rank(live.training.options.shards, live.strategy.num_replicas_in_sync(), live.strategy.rank());
+    const Range own = shards_of(live);
     *first = static_cast<int>(own.first);
     *last = static_cast<int>(own.last);
   });

@@ -12,7 +12,7 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <lockstep/core/base/error.hpp>
-#include <lockstep/core/order/range.hpp>
+#include <lockstep/core/base/philox.hpp>
 #include <lockstep/torch.h>
 
 #include "torch_c/arrays.hpp"
@@ -62,18 +62,11 @@ class OwnRandom {
   void seed(std::uint64_t seed, std::int64_t step, int part) {
     const std::lock_guard lock{generator_.mutex()};
     generator_.set_current_seed(
-        mixed(mixed(mixed(seed) + static_cast<std::uint64_t>(step)) + static_cast<std::uint64_t>(part)));
+        RandomStream{seed, RandomStream::Purpose::dropout, static_cast<std::uint64_t>(step)}.bits(
+            static_cast<std::uint64_t>(part)));
   }
 
  private:
-  /// splitmix64.
-  static std::uint64_t mixed(std::uint64_t x) {
-    x += 0x9e3779b97f4a7c15;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
-  }
-
   at::Generator generator_;
   at::Tensor before_;
 };
@@ -98,12 +91,6 @@ struct Batch {
   Arrays inputs, targets;
   std::int64_t rows;
 };
-
-/// This rank's.
-Range shards_of(const lockstep_model& model) {
-  const Strategy& strategy = model.strategy;
-  return Range::of_rank(model.training.options.shards, strategy.num_replicas_in_sync(), strategy.rank());
-}
 
 Batch batch_of(const lockstep_model& model, const lockstep_array* inputs, int input_count,
                const lockstep_array* targets, int target_count) {
@@ -177,6 +164,7 @@ int lockstep_model_train(lockstep_model* model, const lockstep_array* inputs, in
         libtorch::ReplicatedModule::MeanLoss mean;
         live.strategy.run([&](ReplicaContext& context) { mean = in_line([&] { return step.make(context); }); }, {},
                           here);
+        (void)show_named_phase();
         if (mean.samples > 0) ++live.steps;
         if (loss) *loss = mean.mean;
       });
@@ -185,7 +173,7 @@ int lockstep_model_train(lockstep_model* model, const lockstep_array* inputs, in
 int lockstep_model_infer(lockstep_model* model, const lockstep_array* inputs, int input_count,
                          const lockstep_array* outputs, int output_count, const char* at) {
   return code_of([&] {
-    const KeptPlace place{at};
+    const Place place{at};
     in_call("lockstep_model_infer", place.here(), [&] {
       lockstep_model& live = live_model(model);
       const Arrays from = require_arrays(inputs, input_count, 1, "inputs");

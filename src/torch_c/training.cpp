@@ -17,6 +17,7 @@
 
 #include <lockstep/core/base/error.hpp>
 
+#include "c/calls.hpp"
 #include "torch_c/arrays.hpp"
 
 namespace lockstep::in_c {
@@ -109,11 +110,6 @@ std::string names_in(const Table& table) {
   return names;
 }
 
-template <class... Values>
-void require_option(bool holds, fmt::format_string<Values...> otherwise, Values&&... values) {
-  if (!holds) throw ConfigError{fmt::format(otherwise, std::forward<Values>(values)...)};
-}
-
 constexpr lockstep_model_options defaults = LOCKSTEP_MODEL_OPTIONS;
 
 }  // namespace
@@ -123,26 +119,26 @@ Training::Training(const lockstep_model_options* given, int ranks) : options{giv
   if (o.size != sizeof o)
     throw InvalidArgument{
         fmt::format("the options have size {}; expected {}, as LOCKSTEP_MODEL_OPTIONS says", o.size, sizeof o)};
-  require_option(o.optimizer, "the optimizer is NULL; expected one of {}", names_in(optimizers));
-  require_option(o.loss, "the loss is NULL; expected one of {}, '{}'", names_in(losses), script_loss);
+  require<ConfigError>(o.optimizer, "the optimizer is NULL; expected one of {}", names_in(optimizers));
+  require<ConfigError>(o.loss, "the loss is NULL; expected one of {}, '{}'", names_in(losses), script_loss);
   optimizer = o.optimizer;
   loss = o.loss;
-  require_option(optimizers.contains(optimizer), "optimizer '{}' is unknown; expected one of {}", optimizer,
-                 names_in(optimizers));
-  require_option(loss == script_loss || losses.contains(loss), "loss '{}' is unknown; expected one of {}, '{}'", loss,
-                 names_in(losses), script_loss);
-  require_option(std::isfinite(o.learning_rate) && o.learning_rate > 0, "learning rate {}; expected a positive number",
-                 o.learning_rate);
+  require<ConfigError>(optimizers.contains(optimizer), "optimizer '{}' is unknown; expected one of {}", optimizer,
+                       names_in(optimizers));
+  require<ConfigError>(loss == script_loss || losses.contains(loss), "loss '{}' is unknown; expected one of {}, '{}'",
+                       loss, names_in(losses), script_loss);
+  require<ConfigError>(std::isfinite(o.learning_rate) && o.learning_rate > 0,
+                       "learning rate {}; expected a positive number", o.learning_rate);
   for (const auto& [name, value] : {std::pair{"weight decay", o.weight_decay}, std::pair{"momentum", o.momentum},
                                     std::pair{"epsilon", o.epsilon}, std::pair{"clip norm", o.clip_norm}})
-    require_option(std::isfinite(value) && value >= 0, "{} {}; expected 0 or more", name, value);
-  require_option(o.momentum == 0 || optimizer == "sgd" || optimizer == "rmsprop",
-                 "momentum {} for '{}'; expected 0, or 'sgd' or 'rmsprop'", o.momentum, optimizer);
+    require<ConfigError>(std::isfinite(value) && value >= 0, "{} {}; expected 0 or more", name, value);
+  require<ConfigError>(o.momentum == 0 || optimizer == "sgd" || optimizer == "rmsprop",
+                       "momentum {} for '{}'; expected 0, or 'sgd' or 'rmsprop'", o.momentum, optimizer);
   for (const auto& [name, value] : {std::pair{"beta1", o.beta1}, std::pair{"beta2", o.beta2}})
-    require_option(value >= 0 && value < 1, "{} {}; expected 0 or more, and less than 1", name, value);
-  require_option(o.shards == 0 || o.shards >= ranks, "{} shards on {} ranks; expected 0, or one for each rank or more",
-                 o.shards, ranks);
-  require_option(o.threads >= 0, "{} threads; expected 0 or more", o.threads);
+    require<ConfigError>(value >= 0 && value < 1, "{} {}; expected 0 or more, and less than 1", name, value);
+  require<ConfigError>(o.shards == 0 || o.shards >= ranks,
+                       "{} shards on {} ranks; expected 0, or one for each rank or more", o.shards, ranks);
+  require<ConfigError>(o.threads >= 0, "{} threads; expected 0 or more", o.threads);
 }
 
 std::string Training::text() const {

@@ -49,16 +49,17 @@ static void be_told(int code, const char* sentence, void* context) {
   if (context) exit(7);
 }
 
-/* Rank 1 is killed or stops, in a phase, before a sum. */
+/* Rank 1 is killed or stops, in a phase, before a sum. Another part of the program has made a group since. */
 static void lose(const char* mode) {
   lockstep_options options = LOCKSTEP_OPTIONS;
-  lockstep_group* all = NULL;
+  lockstep_group *all = NULL, *another = NULL;
   int other = 0;
   options.stall_timeout = strcmp(mode, "stall") == 0 ? 0.5 : 20;
   if (strcmp(mode, "lost") != 0) options.on_lost = be_told;
   if (strcmp(mode, "told") == 0) options.context = &other;
   CHECK(lockstep_group_create(MPI_COMM_WORLD, &options, &all) == LOCKSTEP_OK);
-  CHECK(lockstep_phase(all, "marching") == LOCKSTEP_OK);
+  CHECK(lockstep_phase(all, "marching up the hill and down again, forty-eight!") == LOCKSTEP_OK);
+  CHECK(lockstep_group_create(MPI_COMM_WORLD, NULL, &another) == LOCKSTEP_OK);
   CHECK(lockstep_agree(all, "the march") == LOCKSTEP_OK);
   if (test_rank == 1) raise(strcmp(mode, "stall") == 0 ? SIGSTOP : SIGKILL);
   CHECK_IN_STEP(all);

@@ -279,6 +279,19 @@ int by_run_program(int argc, char** argv, const std::string& mode, int culprit) 
       });
 }
 
+/// A rank stops, and the others end by themselves, with a runtime that `exit` destroys.
+int be_told(int argc, char** argv, int culprit) {
+  const auto on_lost = [](const std::string& sentence, Error::ExitCode) {
+    std::printf("told: %s\n", sentence.c_str());
+    std::exit(7);
+  };
+  static Runtime runtime{
+      argc, argv, {.device = "cpu", .stall_timeout = std::chrono::milliseconds{500}, .on_lost = on_lost}};
+  if (runtime.rank() == culprit) std::raise(SIGSTOP);
+  step(runtime);
+  return 0;
+}
+
 }  // namespace
 
 /// Plays an MPI that takes long to end.
@@ -300,6 +313,7 @@ int main(int argc, char** argv) {
     return Runtime{argc, argv, {.device = "cpu", .stall_timeout = std::chrono::seconds{1}}}.rank();
   if (mode.starts_with("groups-")) return in_groups(argc, argv, mode, culprit);
   if (mode.starts_with("ends-")) return end_with_runtime(argc, argv, mode, culprit);
+  if (mode == "told") return be_told(argc, argv, culprit);
   if (mode.starts_with("lacks-")) return lack(argc, argv, mode, culprit);
   if (mode == "caught-outside") return caught_outside(argc, argv, culprit);
   return by_hand(argc, argv, mode, culprit);

@@ -164,6 +164,14 @@ TEST_CASE("a complete run ends with main's code, and in order, if nobody destroy
   }
 }
 
+TEST_CASE("a rank that ends by itself when another one is lost may have a static runtime") {
+  const Outcome outcome = exits(2, "told", 1);
+  CHECK(outcome.exit_code == 7);
+  CHECK_THAT(outcome.out, Catch::StartsWith("told: replica 1 (worker:1, host ") && Catch::Contains(" has stopped: "));
+  // The rank that stopped may be told of the end of the other one, afterwards.
+  CHECK_THAT(reason(outcome), Catch::EndsWith(outcome.out.substr(6, outcome.out.find('\n') - 6)));
+}
+
 TEST_CASE("ranks that use two groups in different orders end with one line that has both places") {
   const Outcome outcome = exits_at_once(3, "groups-crossed", 0);
   CHECK(outcome.exit_code == 5);

@@ -99,20 +99,23 @@ static void test_training(lockstep_group* all) {
   }
 }
 
-static void test_shards(lockstep_group* all) {
+/* With `shards` of bridge_rows rows. */
+static void test_shards(lockstep_group* all, int shards) {
   lockstep_model_options options = options_of("adamw", "mse");
   lockstep_group* self = NULL;
   lockstep_model *model, *alone;
   int step, first = -1, last = -1, rows;
   double loss = 0, expected = 0;
-  options.shards = 4;
-  rows = bridge_rows / options.shards;
+  options.shards = shards;
+  rows = bridge_rows / shards;
   CHECK(lockstep_group_create(MPI_COMM_SELF, NULL, &self) == LOCKSTEP_OK);
   model = load(all, "net.pt", &options);
   alone = load(self, "net.pt", &options);
   CHECK(lockstep_model_shards(model, &first, &last) == LOCKSTEP_OK);
-  CHECK(test_ranks == 3 ? first == test_rank && last == (test_rank == 2 ? 4 : test_rank + 1)
-                        : first == test_rank * 4 / test_ranks && last == (test_rank + 1) * 4 / test_ranks);
+  if (shards == 4)
+    CHECK(test_ranks == 3 ? first == test_rank && last == (test_rank == 2 ? 4 : test_rank + 1)
+                          : first == test_rank * 4 / test_ranks && last == (test_rank + 1) * 4 / test_ranks);
+  if (shards == 6 && test_ranks == 2) CHECK(first == (test_rank == 0 ? 0 : 4) && last == (test_rank == 0 ? 4 : 6));
   for (step = 0; step < 4; ++step) {
     const rows_of_step own = rows_of(step, first * rows, (last - first) * rows, "mse"),
                        every = rows_of(step, 0, bridge_rows, "mse");
@@ -125,6 +128,18 @@ static void test_shards(lockstep_group* all) {
   CHECK(digest_of(model) == digest_of(alone));
   CHECK(lockstep_model_free(&alone) == LOCKSTEP_OK);
   CHECK(lockstep_group_free(&self) == LOCKSTEP_OK);
+  CHECK(lockstep_model_free(&model) == LOCKSTEP_OK);
+}
+
+/* Ranks compute with as many threads as each of them says, and the program's own number stays. */
+static void test_threads(lockstep_group* all) {
+  lockstep_model_options options = options_of("sgd", "mse");
+  lockstep_model* model;
+  const int before = bridge_threads(0);
+  options.threads = test_rank == 0 ? 2 : 0;
+  model = load(all, "net.pt", &options);
+  (void)train(model, 0, 2, "mse");
+  CHECK(lockstep_model_steps(model) == 2 && bridge_threads(0) == before);
   CHECK(lockstep_model_free(&model) == LOCKSTEP_OK);
 }
 
@@ -247,7 +262,9 @@ int main(int argc, char** argv) {
   if (test_rank == 0) bridge_make_folder(folder);
   CHECK(lockstep_broadcast(all, folder, sizeof folder, LOCKSTEP_U8, 0) == LOCKSTEP_OK);
   test_training(all);
-  test_shards(all);
+  test_shards(all, 4);
+  test_shards(all, 6);
+  test_threads(all);
   test_inference(all);
   test_several(all);
   test_rates(all);

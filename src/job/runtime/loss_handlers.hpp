@@ -1,10 +1,12 @@
 // What the program does when a rank of the job is lost.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include <lockstep/core/base/error.hpp>
 
@@ -28,6 +30,9 @@ class LossHandlers {
     handlers_.erase(runtime);
   }
 
+  /// Whether this thread is calling them: a handler ends the process, which destroys a runtime that is static.
+  bool are_called_here() const { return caller_ == std::this_thread::get_id(); }
+
   bool empty() {
     const std::lock_guard lock{mutex_};
     return handlers_.empty();
@@ -36,17 +41,20 @@ class LossHandlers {
   /// Calls all of them. What one throws is dropped: the job ends in any case.
   void call(const std::string& sentence, Error::ExitCode code) {
     const std::lock_guard lock{mutex_};
+    caller_ = std::this_thread::get_id();
     for (const auto& [runtime, handler] : handlers_) {
       try {
         handler(sentence, code);
       } catch (...) {
       }
     }
+    caller_ = std::thread::id{};
   }
 
  private:
   std::mutex mutex_;
   std::map<const void*, Handler> handlers_;
+  std::atomic<std::thread::id> caller_;
 };
 
 }  // namespace lockstep

@@ -195,14 +195,15 @@ void Runtime::share(const RuntimeOptions& options, const Here& here) {
 /// As `group`. A rank that is not in the job begins one of its own, and learns there that this fails.
 Group Runtime::group_of_part(int communicator, const Here& here) {
   const std::vector<int> world_ranks = MpiSession::world_ranks_of(communicator, "RuntimeOptions::communicator");
+  std::vector<int> ranks;
   std::exception_ptr wrong;
   try {
-    (void)impl_->ranks_of_job(communicator);
+    ranks = impl_->ranks_of_job(communicator);
   } catch (const InvalidArgument&) {
     wrong = std::current_exception();
   }
-  if (!wrong) return group(communicator, here);
-  refuse_with_others(make_mpi_channel(communicator), world_ranks, wrong, here);
+  if (wrong) refuse_with_others(make_mpi_channel(communicator), world_ranks, wrong, here);
+  return impl_->strategy->ranks().subset(ranks, here);
 }
 
 bool Runtime::exists() {
@@ -215,6 +216,12 @@ void Runtime::end_job(const std::exception_ptr& failure) {
 }
 
 Runtime::~Runtime() {
+  if (impl_->mpi.loss.are_called_here()) {
+    // The watchdog's thread ends the process, and cannot wait for itself, nor for what other threads do with the job.
+    static auto& left = *new std::vector<std::pair<std::shared_ptr<Impl>, std::unique_ptr<Part>>>;
+    left.emplace_back(std::move(impl_), std::move(part_));
+    return;
+  }
   impl_->mpi.loss.remove(this);
   const bool is_last = impl_.use_count() == 1;
   if (std::uncaught_exceptions() > exceptions_before_) {
