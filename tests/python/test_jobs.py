@@ -90,7 +90,7 @@ def test_other_mismatch(case, words):
 
 
 @pytest.mark.parametrize("case, sentence, code", [
-    ("not-caught", r"lockstep: replica 2 .* is at request #2 \(failing.py:\d+\) with barrier; replicas 0, 1 are at all_reduce", 3),
+    ("not-caught", r"lockstep: replica 2 .* is at barrier #2 \(failing.py:\d+\); replicas 0, 1 are at all_reduce", 3),
     ("raises", r"lockstep: replica 2 .* failed: ValueError: no such file", 4),
     ("exits", r"lockstep: replica 2 .* called exit\(3\)", 3),
     ("killed", r"lockstep: replica 2 .* is gone", 137),  # mpirun's own, for SIGKILL

@@ -60,8 +60,7 @@ std::string_view method_of(const Tag& tag) {
   if (!has_operands(tag)) return {};
   const std::string_view text = tag.kept_text();
   if (tag.kind == TagKind::request) {
-    const auto end = text.find(": ");
-    return end == text.npos ? std::string_view{} : text.substr(0, end);
+    return text.substr(0, text.find(": "));
   }
   for (const std::string_view method : methods)
     if (text.starts_with(method) && text.size() > method.size() &&
@@ -131,7 +130,8 @@ std::string predicate(const Group& group) {
   if (group.details.depth && tag.depth == 1) text += " inside of run()";
   if (tag.depth > 1) text += fmt::format(" nested {} deep", tag.depth);
   const std::string_view to_text = tag.kind == TagKind::close ? "and returned" : "with";
-  if (group.details.text) text += fmt::format(" {} {}", to_text, shown_text(tag));
+  const bool is_named_whole = tag.text_size > 0 && method_of(tag).size() == tag.text_size;  // "barrier"
+  if (group.details.text && !is_named_whole) text += fmt::format(" {} {}", to_text, shown_text(tag));
   return text;
 }
 
