@@ -102,6 +102,48 @@ bool has_cuda() {
   return from_meson("LOCKSTEP_HAS_CUDA") == "yes";
 }
 
+/// A program of another project, in another language than C++.
+struct Consumer {
+  std::string language;  ///< as CMake calls it
+  std::string compiler, flags, source;
+  std::string part;     ///< of lockstep, as CMake calls it
+  std::string library;  ///< which it links, too
+};
+
+/// Builds it by pkg-config, and by CMake where there is one; then runs it, as `run` says with its path for {}, and
+/// expects success and this output.
+void check_consumer(const Consumer& consumer, const std::string& run, const std::string& output) {
+  const auto& [language, compiler, flags, source, part, library] = consumer;
+  const fs::path folder = installed().scratch() / ("consumer-of-" + part);
+  fs::create_directories(folder);
+  std::ofstream{folder / "CMakeLists.txt"} << fmt::format(
+      "cmake_minimum_required(VERSION 3.16)\nproject(consumer {0})\n"
+      "find_package(lockstep REQUIRED COMPONENTS {1})\nadd_executable(consumer {2})\n"
+      "target_link_libraries(consumer lockstep::{1} {3})\n",
+      language, part, source, library);
+  std::string package = "lockstep-" + part;
+  std::ranges::replace(package, '_', '-');
+  const std::string by_hand = folder / "by-hand", by_cmake = folder / "build/consumer";
+  std::vector<std::string> ways{
+      fmt::format("{0} {1} {2} $(pkg-config --cflags --libs {3}) {4} "
+                  "-Wl,-rpath,$(pkg-config --variable=libdir {3}) -o {5} && {6}",
+                  compiler, flags, source, package, library.empty() ? "" : "-l" + library, by_hand,
+                  fmt::format(fmt::runtime(run), by_hand))};
+  if (const std::string cmake = from_meson("LOCKSTEP_CMAKE"); !cmake.empty())
+    ways.push_back(
+        fmt::format("{0} -S {1} -B {1}/build -DCMAKE_{2}_COMPILER={3} -DCMAKE_PREFIX_PATH={4} >&2 && "
+                    "{0} --build {1}/build >&2 && {5}",
+                    cmake, folder.string(), language, compiler,
+                    (installed().root() / fs::path{from_meson("LOCKSTEP_PREFIX")}.relative_path()).string(),
+                    fmt::format(fmt::runtime(run), by_cmake)));
+  for (const std::string& way : ways) {
+    const Outcome outcome = installed().shell(way);
+    INFO(way << '\n' << outcome.err);
+    CHECK(outcome.exit_code == 0);
+    CHECK(outcome.out == output);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the installed headers are those of include/lockstep, and no others") {
@@ -208,26 +250,7 @@ TEST_CASE("a program in C builds against the installed package, by pkg-config an
     WARN("skipped: mpicc may be another MPI's, or the libraries are sanitized");
     return;
   }
-  const fs::path folder = installed().scratch() / "in-c";
-  fs::create_directories(folder);
-  std::ofstream{folder / "CMakeLists.txt"} << "cmake_minimum_required(VERSION 3.16)\nproject(consumer C)\n"
-                                              "find_package(lockstep REQUIRED COMPONENTS c)\nadd_executable(heat "
-                                           << source << ")\ntarget_link_libraries(heat lockstep::c m)\n";
-  std::vector<std::string> ways{
-      fmt::format("{0} -std=c99 {1} $(pkg-config --cflags --libs lockstep-c) -lm "
-                  "-Wl,-rpath,$(pkg-config --variable=libdir lockstep-c) -o {2}/heat && {2}/heat",
-                  mpicc, source, folder.string())};
-  if (const std::string cmake = from_meson("LOCKSTEP_CMAKE"); !cmake.empty())
-    ways.push_back(
-        fmt::format("{0} -S {1} -B {1}/build -DCMAKE_C_COMPILER={2} -DCMAKE_PREFIX_PATH={3} >&2 && "
-                    "{0} --build {1}/build >&2 && {1}/build/heat",
-                    cmake, folder.string(), mpicc,
-                    (installed().root() / fs::path{from_meson("LOCKSTEP_PREFIX")}.relative_path()).string()));
-  for (const std::string& way : ways) {
-    const Outcome outcome = installed().shell(way);
-    INFO(outcome.err);
-    CHECK(outcome.out == "2606 steps, heat 0x1.325c98a01ea29p+12\n");
-  }
+  check_consumer({"C", mpicc, "-std=c99", source, "c", "m"}, "{}", "2606 steps, heat 0x1.325c98a01ea29p+12\n");
 }
 
 TEST_CASE("a program in C with a model builds against the installed package, by pkg-config and by CMake") {
@@ -236,27 +259,8 @@ TEST_CASE("a program in C with a model builds against the installed package, by 
     WARN("skipped: mpicc may be another MPI's, or there is no bridge to LibTorch");
     return;
   }
-  const fs::path folder = installed().scratch() / "model-in-c";
-  fs::create_directories(folder);
-  std::ofstream{folder / "CMakeLists.txt"} << "cmake_minimum_required(VERSION 3.16)\nproject(consumer C)\n"
-                                              "find_package(lockstep REQUIRED COMPONENTS torch_c)\n"
-                                              "add_executable(surrogate "
-                                           << source << ")\ntarget_link_libraries(surrogate lockstep::torch_c m)\n";
-  std::vector<std::string> ways{
-      fmt::format("{0} -std=c99 {1} $(pkg-config --cflags --libs lockstep-torch-c) -lm "
-                  "-Wl,-rpath,$(pkg-config --variable=libdir lockstep-torch-c) -o {2}/surrogate && {2}/surrogate",
-                  mpicc, source, folder.string())};
-  if (const std::string cmake = from_meson("LOCKSTEP_CMAKE"); !cmake.empty())
-    ways.push_back(
-        fmt::format("{0} -S {1} -B {1}/build -DCMAKE_C_COMPILER={2} -DCMAKE_PREFIX_PATH={3} >&2 && "
-                    "{0} --build {1}/build >&2 && {1}/build/surrogate",
-                    cmake, folder.string(), mpicc,
-                    (installed().root() / fs::path{from_meson("LOCKSTEP_PREFIX")}.relative_path()).string()));
-  for (const std::string& way : ways) {
-    const Outcome outcome = installed().shell(way);
-    INFO(outcome.err);
-    CHECK(outcome.exit_code == 2);  // without arguments, once its libraries are there
-  }
+  // Without arguments it says how to use it, once its libraries are there.
+  check_consumer({"C", mpicc, "-std=c99", source, "torch_c", "m"}, "{{ {}; test $? = 2; }}", "");
 }
 
 TEST_CASE("a program in Fortran builds against the installed package, by pkg-config and by CMake") {
@@ -264,27 +268,9 @@ TEST_CASE("a program in Fortran builds against the installed package, by pkg-con
     WARN("skipped: the module for Fortran is not built");
     return;
   }
-  const std::string mpifort = from_meson("LOCKSTEP_MPIFORT"), source = from_meson("LOCKSTEP_FORTRAN_CONSUMER");
-  const fs::path folder = installed().scratch() / "in-fortran";
-  fs::create_directories(folder);
-  std::ofstream{folder / "CMakeLists.txt"} << "cmake_minimum_required(VERSION 3.16)\nproject(consumer Fortran)\n"
-                                              "find_package(lockstep REQUIRED COMPONENTS fortran)\nadd_executable(heat "
-                                           << source << ")\ntarget_link_libraries(heat lockstep::fortran)\n";
-  std::vector<std::string> ways{
-      fmt::format("{0} {1} $(pkg-config --cflags --libs lockstep-fortran) "
-                  "-Wl,-rpath,$(pkg-config --variable=libdir lockstep-fortran) -o {2}/heat && {2}/heat",
-                  mpifort, source, folder.string())};
-  if (const std::string cmake = from_meson("LOCKSTEP_CMAKE"); !cmake.empty())
-    ways.push_back(
-        fmt::format("{0} -S {1} -B {1}/build -DCMAKE_Fortran_COMPILER={2} -DCMAKE_PREFIX_PATH={3} >&2 && "
-                    "{0} --build {1}/build >&2 && {1}/build/heat",
-                    cmake, folder.string(), mpifort,
-                    (installed().root() / fs::path{from_meson("LOCKSTEP_PREFIX")}.relative_path()).string()));
-  for (const std::string& way : ways) {
-    const Outcome outcome = installed().shell(way);
-    INFO(outcome.err);
-    CHECK(outcome.out == "2606 steps, heat 4901.787262077015\n");
-  }
+  check_consumer(
+      {"Fortran", from_meson("LOCKSTEP_MPIFORT"), "", from_meson("LOCKSTEP_FORTRAN_CONSUMER"), "fortran", ""}, "{}",
+      "2606 steps, heat 4901.787262077015\n");
 }
 
 TEST_CASE("the first error of a compiler without C++20 names those that have it") {
