@@ -1,5 +1,5 @@
 ! Solves Poisson's equation on a square by conjugate gradients, whose iterates have the same bits on any number of
-! ranks: mpirun -n 3 conjugate-gradient
+! ranks: mpirun -n 3 build/tests/fortran/example-conjugate-gradient
 program conjugate_gradient
   use, intrinsic :: iso_fortran_env, only: int64, real64
   use mpi_f08
@@ -17,6 +17,7 @@ program conjugate_gradient
   call lockstep_same_on_all(all, 'tolerance', tolerance)
   rank = lockstep_rank(all)
   ranks = lockstep_size(all)
+  if (ranks > n) call lockstep_fail(all, 'there are more ranks than columns')
   first = 1 + n*rank/ranks
   last = n*(rank + 1)/ranks
 

@@ -11,7 +11,6 @@
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/training.hpp>
 
-#include "support/child_process.hpp"
 #include "support/ranks.hpp"
 #include "torch_modules.hpp"
 

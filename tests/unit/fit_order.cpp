@@ -17,10 +17,8 @@
 #include "core/base/digest.hpp"
 #include "models/input/samples.hpp"
 #include "models/nn/convnet.hpp"
-#include "support/child_process.hpp"
 
 using namespace lockstep;
-using lockstep::test::CapturedStderr;
 
 namespace {
 
