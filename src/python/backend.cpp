@@ -31,11 +31,9 @@ at::Tensor contiguous_like(const at::Tensor& tensor) {
   return at::empty(tensor.sizes(), tensor.options().requires_grad(false).memory_format(at::MemoryFormat::Contiguous));
 }
 
-/// Contiguous, with one more dimension for each of the list.
-at::Tensor whole_like(const std::vector<at::Tensor>& list) {
-  std::vector<std::int64_t> sizes{static_cast<std::int64_t>(list.size())};
-  sizes.insert(sizes.end(), list.front().sizes().begin(), list.front().sizes().end());
-  return at::empty(sizes, list.front().options().requires_grad(false));
+/// Memory for all of a list.
+at::Tensor whole_of(const std::vector<at::Tensor>& list) {
+  return stacked_like(list.front(), static_cast<std::int64_t>(list.size()));
 }
 
 }  // namespace
@@ -44,11 +42,13 @@ AgreedBackend::AgreedBackend(std::string name, std::vector<int> ranks, std::chro
     : AgreedBackend{std::move(name), ranks.empty() ? Process::current()->all_ranks() : ranks,
                     Process::current()->make_group(ranks, place_of_call()), timeout} {}
 
-AgreedBackend::AgreedBackend(std::string name, std::vector<int> ranks, Group group, std::chrono::milliseconds timeout)
+AgreedBackend::AgreedBackend(std::string name, std::vector<int> ranks, MadeGroup made,
+                             std::chrono::milliseconds timeout)
     : Backend{index_in(ranks, Process::current()->rank()), static_cast<int>(ranks.size())},
       name_{std::move(name)},
       ranks_{std::move(ranks)},
-      group_{std::move(group)},
+      group_{std::move(made.group)},
+      all_ranks_{made.is_watched ? Call::Of::all_ranks : Call::Of::unwatched_ranks},
       options_{c10::make_intrusive<Options>("lockstep", timeout)} {
   options_->group_name = name_;
   options_->global_ranks_in_group.assign(ranks_.begin(), ranks_.end());
@@ -57,7 +57,10 @@ AgreedBackend::AgreedBackend(std::string name, std::vector<int> ranks, Group gro
 // How a collective is made.
 
 AgreedBackend::Collective AgreedBackend::begin(OpType type, std::chrono::milliseconds timeout) const {
-  return {.type = type, .here = place_of_call(), .timeout = timeout.count() > 0 ? timeout : options_->timeout};
+  return {.type = type,
+          .here = place_of_call(),
+          .timeout = timeout.count() > 0 ? timeout : options_->timeout,
+          .of = all_ranks_};
 }
 
 void AgreedBackend::add(Collective& collective, const std::string& text, const Submit& submit) {
@@ -78,6 +81,7 @@ WorkPtr AgreedBackend::end(Collective collective) {
                                                              for (const auto& each : finish) each();
                                                            },
                                                        .result = std::move(collective.result),
+                                                       .stream = collective.stream,
                                                        .tasks = std::move(collective.tasks)});
   Process::current()->completions().add(call);
   if (coalesces_) coalesced_.push_back(call);
@@ -106,13 +110,13 @@ at::Tensor AgreedBackend::to_change(Collective& collective, const at::Tensor& te
 }
 
 at::Tensor AgreedBackend::to_send(Collective& collective, const Tensors& list) {
-  const at::Tensor whole = collective.kept.emplace_back(whole_like(list));
+  const at::Tensor whole = collective.kept.emplace_back(whole_of(list));
   for (std::size_t i = 0; i < list.size(); ++i) whole.select(0, static_cast<std::int64_t>(i)).copy_(list[i].detach());
   return whole;
 }
 
 at::Tensor AgreedBackend::to_fill(Collective& collective, const Tensors& list) {
-  const at::Tensor whole = collective.kept.emplace_back(whole_like(list));
+  const at::Tensor whole = collective.kept.emplace_back(whole_of(list));
   collective.result.insert(collective.result.end(), list.begin(), list.end());
   collective.finish.push_back([list, whole] {
     for (std::size_t i = 0; i < list.size(); ++i) list[i].detach().copy_(whole.select(0, static_cast<std::int64_t>(i)));
@@ -129,10 +133,14 @@ const at::Tensor& AgreedBackend::only(const Tensors& tensors, const Here& here) 
   return tensors.front();
 }
 
-void AgreedBackend::require_list(const Tensors& list, const at::Tensor& like, const Here& here) const {
-  if (static_cast<int>(list.size()) != size_)
+void AgreedBackend::require_one_for_each(std::size_t count, std::string_view what, const Here& here) const {
+  if (count != static_cast<std::size_t>(size_))
     throw InvalidArgument{
-        fmt::format("a list of {} tensors{}: expected one for each of {} ranks", list.size(), bracketed(here), size_)};
+        fmt::format("{} {}{}: expected one for each of {} ranks", count, what, bracketed(here), size_)};
+}
+
+void AgreedBackend::require_list(const Tensors& list, const at::Tensor& like, const Here& here) const {
+  require_one_for_each(list.size(), "tensors in a list", here);
   for (const at::Tensor& each : list) {
     require_on_host(each, here);
     if (each.sizes() != like.sizes() || each.scalar_type() != like.scalar_type())
@@ -141,9 +149,24 @@ void AgreedBackend::require_list(const Tensors& list, const at::Tensor& like, co
   }
 }
 
-void AgreedBackend::require_root(std::int64_t root, const Here& here) const {
-  if (root < 0 || root >= size_)
-    throw InvalidArgument{fmt::format("root {}{}: expected one of 0 to {}", root, bracketed(here), size_ - 1)};
+void AgreedBackend::require_lists(const Lists& lists, std::optional<int> root, const at::Tensor& like,
+                                  const Here& here) const {
+  const bool is_here = !root || *root == rank_;
+  if (lists.size() != (is_here ? 1U : 0U))
+    throw InvalidArgument{fmt::format("{} lists{}: expected one{}", lists.size(), bracketed(here),
+                                      root ? fmt::format(" on rank {} alone", *root) : std::string{})};
+  if (is_here) require_list(lists.front(), like, here);
+}
+
+void AgreedBackend::require_rank(std::int64_t rank, std::string_view role, const Here& here) const {
+  if (rank < 0 || rank >= size_)
+    throw InvalidArgument{fmt::format("{} {}{}: expected one of 0 to {}", role, rank, bracketed(here), size_ - 1)};
+}
+
+void AgreedBackend::require_pairs(const Tensors& inputs, const Tensors& outputs, const Here& here) {
+  if (inputs.size() != outputs.size())
+    throw InvalidArgument{
+        fmt::format("{} inputs and {} outputs{}: expected as many", inputs.size(), outputs.size(), bracketed(here))};
 }
 
 void AgreedBackend::require_blocks(const at::Tensor& whole, const at::Tensor& block, const Here& here) const {
@@ -164,7 +187,7 @@ std::string AgreedBackend::name_of_rank(int rank, const std::vector<int>& ranks)
 WorkPtr AgreedBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   Collective collective = begin(OpType::BROADCAST, options.timeout);
   const at::Tensor& tensor = only(tensors, collective.here);
-  require_root(options.rootRank, collective.here);
+  require_rank(options.rootRank, "root", collective.here);
   const int root = static_cast<int>(options.rootRank);
   const std::string text = fmt::format("broadcast: {} from rank {}", text_of(tensor), root);
   const bool is_root = root == rank_;
@@ -183,9 +206,7 @@ void AgreedBackend::add_allgather(Collective& collective, const std::string& tex
 WorkPtr AgreedBackend::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   Collective collective = begin(OpType::ALLGATHER, options.timeout);
   const at::Tensor& input = only(inputs, collective.here);
-  if (outputs.size() != 1)
-    throw InvalidArgument{fmt::format("{} lists{}: expected one", outputs.size(), bracketed(collective.here))};
-  require_list(outputs.front(), input, collective.here);
+  require_lists(outputs, {}, input, collective.here);
   const at::Tensor sent = to_send(collective, input);
   add_allgather(collective, "all_gather: " + text_of(input), sent, to_fill(collective, outputs.front()));
   return end(std::move(collective));
@@ -201,17 +222,20 @@ WorkPtr AgreedBackend::_allgather_base(at::Tensor& output, at::Tensor& input, co
 
 WorkPtr AgreedBackend::allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   Collective collective = begin(OpType::ALLGATHER_COALESCED, options.timeout);
-  if (outputs.size() != static_cast<std::size_t>(size_))
-    throw InvalidArgument{fmt::format("{} lists{}: expected one for each of {} ranks", outputs.size(),
-                                      bracketed(collective.here), size_)};
+  // All are checked before the first is submitted: a request cannot be taken back.
+  require_one_for_each(outputs.size(), "lists", collective.here);
+  for (const Tensors& of_rank : outputs) require_pairs(inputs, of_rank, collective.here);
+  Lists of_inputs(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    Tensors of_input;
-    for (const Tensors& of_rank : outputs) of_input.push_back(of_rank.at(i));
-    require_list(of_input, inputs[i], collective.here);
+    for (const Tensors& of_rank : outputs) of_inputs[i].push_back(of_rank[i]);
+    require_on_host(inputs[i], collective.here);
+    require_list(of_inputs[i], inputs[i], collective.here);
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor sent = to_send(collective, inputs[i]);
     add_allgather(collective,
                   fmt::format("all_gather_coalesced: {} of {}: {}", i + 1, inputs.size(), text_of(inputs[i])), sent,
-                  to_fill(collective, of_input));
+                  to_fill(collective, of_inputs[i]));
   }
   return end(std::move(collective));
 }
@@ -219,8 +243,9 @@ WorkPtr AgreedBackend::allgather_coalesced(Lists& outputs, Tensors& inputs, cons
 WorkPtr AgreedBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const c10d::AllgatherOptions& options) {
   Collective collective = begin(OpType::ALLGATHER_INTO_TENSOR_COALESCED, options.timeout);
+  require_pairs(inputs, outputs, collective.here);
+  for (std::size_t i = 0; i < inputs.size(); ++i) require_blocks(outputs[i], inputs[i], collective.here);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    require_blocks(outputs.at(i), inputs[i], collective.here);
     const at::Tensor sent = to_send(collective, inputs[i]);
     add_allgather(collective,
                   fmt::format("all_gather_coalesced: {} of {}: {}", i + 1, inputs.size(), text_of(inputs[i])), sent,
@@ -232,12 +257,9 @@ WorkPtr AgreedBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors
 WorkPtr AgreedBackend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
   Collective collective = begin(OpType::GATHER, options.timeout);
   const at::Tensor& input = only(inputs, collective.here);
-  require_root(options.rootRank, collective.here);
+  require_rank(options.rootRank, "root", collective.here);
   const int root = static_cast<int>(options.rootRank);
-  if (outputs.size() != (root == rank_ ? 1U : 0U))
-    throw InvalidArgument{
-        fmt::format("{} lists{}: expected one on rank {} alone", outputs.size(), bracketed(collective.here), root)};
-  if (root == rank_) require_list(outputs.front(), input, collective.here);
+  require_lists(outputs, root, input, collective.here);
   const at::Tensor sent = to_send(collective, input);
   const TensorView all = root == rank_ ? bytes_of(to_fill(collective, outputs.front())) : TensorView{};
   add(collective, fmt::format("gather: {} on rank {}", text_of(input), root),
@@ -248,12 +270,9 @@ WorkPtr AgreedBackend::gather(Lists& outputs, Tensors& inputs, const c10d::Gathe
 WorkPtr AgreedBackend::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) {
   Collective collective = begin(OpType::SCATTER, options.timeout);
   const at::Tensor& output = only(outputs, collective.here);
-  require_root(options.rootRank, collective.here);
+  require_rank(options.rootRank, "root", collective.here);
   const int root = static_cast<int>(options.rootRank);
-  if (inputs.size() != (root == rank_ ? 1U : 0U))
-    throw InvalidArgument{
-        fmt::format("{} lists{}: expected one on rank {} alone", inputs.size(), bracketed(collective.here), root)};
-  if (root == rank_) require_list(inputs.front(), output, collective.here);
+  require_lists(inputs, root, output, collective.here);
   const TensorView all = root == rank_ ? bytes_of(to_send(collective, inputs.front())) : TensorView{};
   const at::Tensor mine = to_fill(collective, output);
   add(collective, fmt::format("scatter: {} from rank {}", text_of(output), root),
@@ -305,9 +324,7 @@ WorkPtr AgreedBackend::swap(Collective collective, const Tensors& inputs, const 
 WorkPtr AgreedBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   Collective collective = begin(OpType::ALLTOALL, options.timeout);
   for (const Tensors* list : {&inputs, &outputs}) {
-    if (static_cast<int>(list->size()) != size_)
-      throw InvalidArgument{fmt::format("a list of {} tensors{}: expected one for each of {} ranks", list->size(),
-                                        bracketed(collective.here), size_)};
+    require_one_for_each(list->size(), "tensors in a list", collective.here);
     for (const at::Tensor& each : *list) require_on_host(each, collective.here);
   }
   collective.text = fmt::format("all_to_all: a list of {}", name_of(inputs.front().scalar_type()));

@@ -3,10 +3,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -14,19 +18,23 @@
 #include <lockstep/sync/group/group.hpp>
 
 #include "python/call.hpp"
+#include "python/mail.hpp"
 #include "python/work.hpp"
 
 namespace lockstep::python {
 
+struct MadeGroup;
+
 /// One group of ranks. The ranks agree on every call before it moves a byte: its name, its operands' shapes and types,
-/// its root and its operation. Lines of Python are told, not compared.
-class AgreedBackend final : public c10d::Backend {
+/// its root and its operation. Messages show lines of Python; ranks do not compare them.
+class AgreedBackend : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
   using Lists = std::vector<Tensors>;
 
-  /// COLL over `ranks` of the job, on the thread that started the runtime, without Python's lock. None are all of the
-  /// job, whose end is then one of the calls that they compare. `name` is the same on all of them, and only theirs.
+  /// COLL over `ranks` of the job, on the thread that started the runtime, without Python's lock. If `ranks` is empty,
+  /// the group has all ranks of the job, and the end of the job is compared too. `name` is the same on all of them, and
+  /// only theirs.
   AgreedBackend(std::string name, std::vector<int> ranks, std::chrono::milliseconds timeout);
 
   const std::string getBackendName() const override { return "lockstep"; }
@@ -77,9 +85,7 @@ class AgreedBackend final : public c10d::Backend {
   void startCoalescing() override;
   c10::intrusive_ptr<c10d::Work> endCoalescing() override;
 
- private:
-  AgreedBackend(std::string name, std::vector<int> ranks, Group group, std::chrono::milliseconds timeout);
-
+ protected:
   /// Submits a request to the group that it is given, which compares the text of the call alone.
   using Submit = std::function<Group::Request(Group&)>;
 
@@ -88,10 +94,11 @@ class AgreedBackend final : public c10d::Backend {
     c10d::OpType type;
     Here here;
     std::chrono::milliseconds timeout;  ///< of c10d's options
-    Call::Of of = Call::Of::all_ranks;
+    Call::Of of;
     std::string text = {};  ///< of all of it, for messages of this rank
     std::vector<std::function<void()>> finish = {};
     Tensors kept = {}, result = {};
+    std::optional<c10::Stream> stream = {};
     std::vector<std::shared_ptr<Task>> tasks = {};  ///< last, as in Call::Parts
   };
 
@@ -99,6 +106,19 @@ class AgreedBackend final : public c10d::Backend {
   /// Submits one request of a collective. `text` is what the ranks compare.
   void add(Collective& collective, const std::string& text, const Submit& submit);
   c10::intrusive_ptr<c10d::Work> end(Collective collective);
+
+  void require_rank(std::int64_t rank, std::string_view role, const Here& here) const;  ///< `role`: "root"
+  static std::string name_of_rank(int rank, const std::vector<int>& ranks);
+
+  /// Of a message with rank `rank` of the group.
+  Mail::Side side_of(int rank, std::int64_t tag, std::string what, const Here& here,
+                     std::span<std::byte> memory = {}) const;
+
+  const std::vector<int>& ranks() const { return ranks_; }  ///< of the job
+  Group& group() { return group_; }
+
+ private:
+  AgreedBackend(std::string name, std::vector<int> ranks, MadeGroup made, std::chrono::milliseconds timeout);
 
   // A tensor as the memory of a request, which is contiguous.
   static at::Tensor to_send(Collective& collective, const at::Tensor& tensor);
@@ -110,23 +130,27 @@ class AgreedBackend final : public c10d::Backend {
 
   void add_allreduce(Collective& collective, const std::string& name, const at::Tensor& tensor,
                      const c10d::ReduceOp& op);
-  void add_reduce_scatter(Collective& collective, const std::string& text, const at::Tensor& input,
+  void add_reduce_scatter(Collective& collective, const std::string& name, const at::Tensor& sent,
                           const at::Tensor& output, const c10d::ReduceOp& op);
   void add_allgather(Collective& collective, const std::string& text, const at::Tensor& input,
                      const at::Tensor& output);
   c10::intrusive_ptr<c10d::Work> swap(Collective collective, const Tensors& inputs, const Tensors& outputs);
 
   const at::Tensor& only(const Tensors& tensors, const Here& here) const;
+  void require_one_for_each(std::size_t count, std::string_view what, const Here& here) const;
   void require_list(const Tensors& list, const at::Tensor& like, const Here& here) const;
-  void require_root(std::int64_t root, const Here& here) const;
+  /// One list, or none on another rank than `root`.
+  void require_lists(const Lists& lists, std::optional<int> root, const at::Tensor& like, const Here& here) const;
+  static void require_pairs(const Tensors& inputs, const Tensors& outputs, const Here& here);
   void require_blocks(const at::Tensor& whole, const at::Tensor& block, const Here& here) const;
-  static std::string name_of_rank(int rank, const std::vector<int>& ranks);
 
   std::string name_;
   std::vector<int> ranks_;  ///< of the job
   Group group_;
+  Call::Of all_ranks_;  ///< what a call of this group is
   c10::intrusive_ptr<Options> options_;
   std::atomic<std::uint64_t> calls_ = 0;
+  std::atomic<std::int64_t> monitored_barriers_ = 0;
 
   bool coalesces_ = false;
   std::vector<std::shared_ptr<Call>> coalesced_;

@@ -29,24 +29,16 @@ std::span<std::byte> memory_of(const at::Tensor& tensor) {
 }
 
 /// A receive that knows where its message came from.
-class ReceiveWork final : public c10d::Work {
+class ReceiveWork final : public CallWork {
  public:
-  ReceiveWork(const c10::intrusive_ptr<CallWork>& work, std::shared_ptr<Mail::Message> message, std::vector<int> ranks)
-      : Work{-1, OpType::RECVANYSOURCE}, work_{work}, message_{std::move(message)}, ranks_{std::move(ranks)} {}
+  ReceiveWork(std::shared_ptr<Call> call, std::shared_ptr<Mail::Message> message, std::vector<int> ranks)
+      : CallWork{std::move(call), -1, OpType::RECVANYSOURCE}, message_{std::move(message)}, ranks_{std::move(ranks)} {}
 
-  bool isCompleted() override { return work_->isCompleted(); }
-  bool isSuccess() const override { return work_->isSuccess(); }
-  std::exception_ptr exception() const override { return work_->exception(); }
-  bool wait(std::chrono::milliseconds timeout) override { return work_->wait(timeout); }
-  void synchronize() override {}
-  std::vector<at::Tensor> result() override { return work_->result(); }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return work_->getFuture(); }
   int sourceRank() const override {
     return static_cast<int>(std::ranges::find(ranks_, message_->source()) - ranks_.begin());
   }
 
  private:
-  c10::intrusive_ptr<CallWork> work_;
   std::shared_ptr<Mail::Message> message_;
   std::vector<int> ranks_;
 };
@@ -69,6 +61,7 @@ class CallTask final : public Task {
 }  // namespace
 
 void AgreedBackend::startCoalescing() {
+  coalesced_.clear();  // torch does not end it if one of the calls throws
   coalesces_ = true;
 }
 
@@ -76,37 +69,44 @@ WorkPtr AgreedBackend::endCoalescing() {
   coalesces_ = false;
   Collective collective = begin(OpType::COALESCED, {});
   collective.text = fmt::format("{} calls together", coalesced_.size());
-  for (std::shared_ptr<Call>& each : std::exchange(coalesced_, {}))
+  for (std::shared_ptr<Call>& each : std::exchange(coalesced_, {})) {
+    collective.of = std::max(collective.of, each->of());  // the watchdog must be able to judge each of them
     collective.tasks.push_back(std::make_shared<CallTask>(std::move(each)));
+  }
   return end(std::move(collective));
+}
+
+Mail::Side AgreedBackend::side_of(int rank, std::int64_t tag, std::string what, const Here& here,
+                                  std::span<std::byte> memory) const {
+  return {name_, ranks_[static_cast<std::size_t>(rank)], tag, std::move(what), here, memory};
 }
 
 WorkPtr AgreedBackend::send(Tensors& tensors, int to, int tag) {
   Collective collective = begin(OpType::SEND, {});
   const at::Tensor& tensor = only(tensors, collective.here);
-  require_root(to, collective.here);
+  require_rank(to, "rank", collective.here);
   if (to == rank_)
     throw InvalidArgument{fmt::format("send to rank {} itself{}: expected another", to, bracketed(collective.here))};
   collective.of = Call::Of::two_ranks;
   collective.text = fmt::format("send of {} to {}", text_of(tensor), name_of_rank(to, ranks_));
   const at::Tensor memory = to_send(collective, tensor);
-  collective.tasks.push_back(Process::current()->mail().send(
-      {name_, ranks_[static_cast<std::size_t>(to)], tag, text_of(tensor), collective.here, memory_of(memory)}));
+  collective.tasks.push_back(
+      Process::current()->mail().send(side_of(to, tag, text_of(tensor), collective.here, memory_of(memory))));
   return end(std::move(collective));
 }
 
 WorkPtr AgreedBackend::recv(Tensors& tensors, int from, int tag) {
   Collective collective = begin(OpType::RECV, {});
   const at::Tensor& tensor = only(tensors, collective.here);
-  require_root(from, collective.here);
+  require_rank(from, "rank", collective.here);
   if (from == rank_)
     throw InvalidArgument{
         fmt::format("recv from rank {} itself{}: expected another", from, bracketed(collective.here))};
   collective.of = Call::Of::two_ranks;
   collective.text = fmt::format("recv of {} from {}", text_of(tensor), name_of_rank(from, ranks_));
   const at::Tensor memory = to_fill(collective, tensor);
-  collective.tasks.push_back(Process::current()->mail().receive(
-      {name_, ranks_[static_cast<std::size_t>(from)], tag, text_of(tensor), collective.here, memory_of(memory)}));
+  collective.tasks.push_back(
+      Process::current()->mail().receive(side_of(from, tag, text_of(tensor), collective.here, memory_of(memory))));
   return end(std::move(collective));
 }
 
@@ -120,10 +120,11 @@ WorkPtr AgreedBackend::recvAnysource(Tensors& tensors, int tag) {
       {name_, Mail::any_rank, tag, text_of(tensor), collective.here, memory_of(memory)});
   collective.tasks.push_back(message);
   const auto work = c10::static_intrusive_pointer_cast<CallWork>(end(std::move(collective)));
-  return c10::make_intrusive<ReceiveWork>(work, message, ranks_);
+  return c10::make_intrusive<ReceiveWork>(work->call(), message, ranks_);
 }
 
-// Rank 0 hears from each other rank, and then tells each that all have come.
+// Rank 0 hears from each other rank, and then tells each that all have come. The tags number the barriers, so what is
+// left of a late one meets nothing of the next.
 void AgreedBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool waits_for_all) {
   const Here here = place_of_call();
   const auto timeout = options.timeout.count() > 0 ? options.timeout : options_->timeout;
@@ -146,7 +147,7 @@ void AgreedBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool w
       return false;
     }
   };
-  constexpr std::int64_t arrived = 0, released = 1;
+  const std::int64_t arrived = 2 * monitored_barriers_++, released = arrived + 1;
   if (rank_ != 0) {
     (void)mail.send(side(0, arrived));
     if (!has_come(mail.receive(side(0, released))))

@@ -4,11 +4,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <lockstep/core/base/error.hpp>
-
 #include "python/backend.hpp"
 #include "python/elements.hpp"
-#include "python/place.hpp"
 #include "python/text.hpp"
 
 namespace lockstep::python {
@@ -16,21 +13,8 @@ namespace lockstep::python {
 using c10d::OpType;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-namespace {
-
-/// Room for everybody's elements, the ranks' one after the other.
-at::Tensor parts_like(const at::Tensor& tensor, int ranks) {
-  std::vector<std::int64_t> sizes{ranks};
-  sizes.insert(sizes.end(), tensor.sizes().begin(), tensor.sizes().end());
-  return at::empty(sizes, tensor.options().requires_grad(false));
-}
-
-}  // namespace
-
 void AgreedBackend::add_allreduce(Collective& collective, const std::string& name, const at::Tensor& tensor,
                                   const c10d::ReduceOp& op) {
-  require_on_host(tensor, collective.here);
-  require_reducible(op, tensor.scalar_type(), collective.here);
   const std::string text = fmt::format("{}: {} of {}", name, name_of(op), text_of(tensor));
   if (is_sum(op, tensor)) {
     // Before what to_change may add, which puts the memory back.
@@ -42,7 +26,7 @@ void AgreedBackend::add_allreduce(Collective& collective, const std::string& nam
         [&](Group& group) { return group.submit_all_reduce(*numbers_of(memory), {}, collective.here); });
     return;
   }
-  const at::Tensor mine = to_send(collective, tensor), all = parts_like(tensor, size_);
+  const at::Tensor mine = to_send(collective, tensor), all = stacked_like(tensor, size_);
   collective.kept.push_back(all);
   collective.result.push_back(tensor);
   collective.finish.push_back([op, all, tensor] { python::reduce(op, all, tensor.detach()); });
@@ -52,12 +36,19 @@ void AgreedBackend::add_allreduce(Collective& collective, const std::string& nam
 
 WorkPtr AgreedBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   Collective collective = begin(OpType::ALLREDUCE, options.timeout);
-  add_allreduce(collective, "all_reduce", only(tensors, collective.here), options.reduceOp);
+  const at::Tensor& tensor = only(tensors, collective.here);
+  require_reducible(options.reduceOp, tensor.scalar_type(), collective.here);
+  add_allreduce(collective, "all_reduce", tensor, options.reduceOp);
   return end(std::move(collective));
 }
 
 WorkPtr AgreedBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   Collective collective = begin(OpType::ALLREDUCE_COALESCED, options.timeout);
+  // All are checked before the first is submitted: a request cannot be taken back.
+  for (const at::Tensor& each : tensors) {
+    require_on_host(each, collective.here);
+    require_reducible(options.reduceOp, each.scalar_type(), collective.here);
+  }
   for (std::size_t i = 0; i < tensors.size(); ++i)
     add_allreduce(collective, fmt::format("all_reduce_coalesced: {} of {}", i + 1, tensors.size()), tensors[i],
                   options.reduceOp);
@@ -68,7 +59,7 @@ WorkPtr AgreedBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& optio
   Collective collective = begin(OpType::REDUCE, options.timeout);
   const at::Tensor& tensor = only(tensors, collective.here);
   const c10d::ReduceOp& op = options.reduceOp;
-  require_root(options.rootRank, collective.here);
+  require_rank(options.rootRank, "root", collective.here);
   require_reducible(op, tensor.scalar_type(), collective.here);
   const int root = static_cast<int>(options.rootRank);
   const std::string text = fmt::format("reduce: {} of {} on rank {}", name_of(op), text_of(tensor), root);
@@ -87,7 +78,7 @@ WorkPtr AgreedBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& optio
     return end(std::move(collective));
   }
   const at::Tensor mine = to_send(collective, tensor);
-  const at::Tensor all = rank_ == root ? parts_like(tensor, size_) : at::empty({0}, tensor.options());
+  const at::Tensor all = rank_ == root ? stacked_like(tensor, size_) : at::empty({0}, tensor.options());
   collective.kept.push_back(all);
   if (rank_ == root) collective.finish.push_back([op, all, tensor] { python::reduce(op, all, tensor.detach()); });
   add(collective, text,
@@ -95,36 +86,33 @@ WorkPtr AgreedBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& optio
   return end(std::move(collective));
 }
 
-void AgreedBackend::add_reduce_scatter(Collective& collective, const std::string& text, const at::Tensor& input,
+void AgreedBackend::add_reduce_scatter(Collective& collective, const std::string& name, const at::Tensor& sent,
                                        const at::Tensor& output, const c10d::ReduceOp& op) {
+  const std::string text = fmt::format("{}: {} of {}", name, name_of(op), text_of(output));
   const std::size_t before = collective.finish.size();
   const at::Tensor mine = to_fill(collective, output);
   const auto finish_first = [&](std::function<void()> finish) {
     collective.finish.insert(collective.finish.begin() + static_cast<std::ptrdiff_t>(before), std::move(finish));
   };
-  if (is_sum(op, input)) {
+  if (is_sum(op, output)) {
     finish_first([op, mine, ranks = size_] { finish_sum(op, mine, ranks); });
     add(collective, text, [&](Group& group) {
-      return group.submit_reduce_scatter(*numbers_of(input), *numbers_of(mine), {}, collective.here);
+      return group.submit_reduce_scatter(*numbers_of(sent), *numbers_of(mine), {}, collective.here);
     });
     return;
   }
-  const at::Tensor parts = collective.kept.emplace_back(parts_like(mine, size_));
+  const at::Tensor parts = collective.kept.emplace_back(stacked_like(mine, size_));
   finish_first([op, parts, mine] { python::reduce(op, parts, mine); });
   add(collective, text,
-      [&](Group& group) { return group.submit_all_to_all(bytes_of(input), bytes_of(parts), collective.here); });
+      [&](Group& group) { return group.submit_all_to_all(bytes_of(sent), bytes_of(parts), collective.here); });
 }
 
 WorkPtr AgreedBackend::reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) {
   Collective collective = begin(OpType::REDUCE_SCATTER, options.timeout);
   const at::Tensor& output = only(outputs, collective.here);
-  if (inputs.size() != 1)
-    throw InvalidArgument{fmt::format("{} lists{}: expected one", inputs.size(), bracketed(collective.here))};
-  require_list(inputs.front(), output, collective.here);
+  require_lists(inputs, {}, output, collective.here);
   require_reducible(options.reduceOp, output.scalar_type(), collective.here);
-  const at::Tensor sent = to_send(collective, inputs.front());
-  add_reduce_scatter(collective, fmt::format("reduce_scatter: {} of {}", name_of(options.reduceOp), text_of(output)),
-                     sent, output, options.reduceOp);
+  add_reduce_scatter(collective, "reduce_scatter", to_send(collective, inputs.front()), output, options.reduceOp);
   return end(std::move(collective));
 }
 
@@ -133,24 +121,21 @@ WorkPtr AgreedBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& inpu
   Collective collective = begin(OpType::_REDUCE_SCATTER_BASE, options.timeout);
   require_blocks(input, output, collective.here);
   require_reducible(options.reduceOp, output.scalar_type(), collective.here);
-  const at::Tensor sent = to_send(collective, input);
-  add_reduce_scatter(collective, fmt::format("reduce_scatter: {} of {}", name_of(options.reduceOp), text_of(output)),
-                     sent, output, options.reduceOp);
+  add_reduce_scatter(collective, "reduce_scatter", to_send(collective, input), output, options.reduceOp);
   return end(std::move(collective));
 }
 
 WorkPtr AgreedBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const c10d::ReduceScatterOptions& options) {
   Collective collective = begin(OpType::REDUCE_SCATTER_TENSOR_COALESCED, options.timeout);
+  require_pairs(inputs, outputs, collective.here);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    require_blocks(inputs[i], outputs.at(i), collective.here);
+    require_blocks(inputs[i], outputs[i], collective.here);
     require_reducible(options.reduceOp, outputs[i].scalar_type(), collective.here);
-    const at::Tensor sent = to_send(collective, inputs[i]);
-    add_reduce_scatter(collective,
-                       fmt::format("reduce_scatter_coalesced: {} of {}: {} of {}", i + 1, inputs.size(),
-                                   name_of(options.reduceOp), text_of(outputs[i])),
-                       sent, outputs[i], options.reduceOp);
   }
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    add_reduce_scatter(collective, fmt::format("reduce_scatter_coalesced: {} of {}", i + 1, inputs.size()),
+                       to_send(collective, inputs[i]), outputs[i], options.reduceOp);
   return end(std::move(collective));
 }
 

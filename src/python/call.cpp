@@ -6,6 +6,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/StreamGuard.h>
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
@@ -31,7 +32,9 @@ bool RequestTask::has_ended() noexcept {
 
 Call::Call(Parts parts)
     : parts_{std::move(parts)},
-      future_{c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))} {}
+      future_{c10::make_intrusive<c10::ivalue::Future>(
+          c10::ListType::create(c10::TensorType::get()),
+          parts_.stream ? std::vector{parts_.stream->device()} : std::vector<c10::Device>{})} {}
 
 bool Call::has_ended() noexcept {
   return std::ranges::all_of(parts_.tasks, [](const auto& task) { return task->has_ended(); });
@@ -39,6 +42,7 @@ bool Call::has_ended() noexcept {
 
 void Call::finish() {
   if (is_being_finished_.exchange(true)) return;
+  const c10::OptionalStreamGuard of_device{parts_.stream};  // for which the future's events wait
   try {
     for (const auto& task : parts_.tasks) task->wait({});  // throws what it failed with; otherwise returns at once
     // The results are new values, not parts of a graph.
@@ -82,7 +86,9 @@ void Call::wait(milliseconds timeout) {
   }
   std::unique_lock lock{mutex_};
   while (!finished_.wait_for(lock, milliseconds{50}, [this] { return is_finished_.load(); })) look();
+  lock.unlock();
   if (failure_) std::rethrow_exception(failure_);
+  if (parts_.stream) future_->wait();
 }
 
 void Call::show_wait(const std::function<void()>& meanwhile) {
@@ -106,13 +112,17 @@ void Call::look_at_time(steady_clock::time_point begun, milliseconds timeout) {
 
 void Call::warn_once() {
   if (!has_warned_.exchange(true))
-    log::warning(fmt::format("{}{} has waited for {:.3g} s; expected the other rank to call its half", parts_.text,
-                             bracketed(parts_.here), Process::current()->stall_seconds()));
+    log::warning(fmt::format("{}{} has waited for {:.3g} s; expected {}", parts_.text, bracketed(parts_.here),
+                             Process::current()->stall_seconds(), expected()));
+}
+
+std::string_view Call::expected() const {
+  return parts_.of == Of::two_ranks ? "the other rank to call its half" : "all of its ranks to call it";
 }
 
 void Call::throw_late(milliseconds waited) const {
-  throw StallError{fmt::format("{}{} has not ended within its timeout of {} s; expected all of its ranks to call it",
-                               parts_.text, bracketed(parts_.here), waited.count() / 1000.)};
+  throw StallError{fmt::format("{}{} has not ended within its timeout of {} s; expected {}", parts_.text,
+                               bracketed(parts_.here), waited.count() / 1000., expected())};
 }
 
 }  // namespace lockstep::python

@@ -9,10 +9,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/Stream.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <lockstep/core/base/here.hpp>
@@ -51,8 +54,9 @@ class Call {
  public:
   /// Who must come to it.
   enum class Of : std::uint8_t {
-    all_ranks,  ///< the job's watchdog names a rank that is late
-    two_ranks,  ///< nobody does, so the call itself warns
+    all_ranks,        ///< of a group that the job's watchdog follows: it names a rank that is late
+    unwatched_ranks,  ///< all of another group: nobody names a late one, so the call itself warns, and ends its waits
+    two_ranks,        ///< the same for a message
   };
 
   struct Parts {
@@ -63,7 +67,8 @@ class Call {
     std::vector<at::Tensor> kept = {};  ///< memory that the tasks use
     /// Runs once, when all tasks have ended well, without Python's lock. What it throws is the failure of the call.
     std::function<void()> finish = {};
-    std::vector<at::Tensor> result = {};  ///< what its future gets
+    std::vector<at::Tensor> result = {};     ///< what its future gets
+    std::optional<c10::Stream> stream = {};  ///< of a device: where the result is ready, once the tasks have ended
     /// The last member: when they are destroyed, they wait until nothing uses the memory any more.
     std::vector<std::shared_ptr<Task>> tasks = {};
   };
@@ -84,12 +89,14 @@ class Call {
   std::exception_ptr failure() const { return failure_; }
 
   /// Blocking, without Python's lock. Returns when it has been finished; throws what made it fail, StallError after
-  /// `timeout` or the timeout of the call, and what Python does at a signal. 0 for no timeout of its own.
+  /// `timeout` or the timeout of the call, and what Python does at a signal. 0 for no timeout of its own. On a device,
+  /// the current stream then waits for the result.
   void wait(std::chrono::milliseconds timeout);
 
   /// Blocking. As a wait that the job's watchdog sees, without an end.
   void show_wait(const std::function<void()>& meanwhile);
 
+  Of of() const { return parts_.of; }
   std::chrono::steady_clock::time_point start() const { return start_; }
   const c10::intrusive_ptr<c10::ivalue::Future>& future() const { return future_; }
   const std::vector<at::Tensor>& result() const { return parts_.result; }
@@ -97,6 +104,7 @@ class Call {
  private:
   void look_at_time(std::chrono::steady_clock::time_point begun, std::chrono::milliseconds timeout);
   void warn_once();
+  std::string_view expected() const;
   [[noreturn]] void throw_late(std::chrono::milliseconds waited) const;
 
   Parts parts_;  ///< `finish` and `kept` belong to who finishes the call

@@ -39,8 +39,8 @@ void Completions::let_another_watch() {
     changed_.notify_one();
     return;
   }
-  ++idle_;
   start_thread("for calls that end by themselves", [this] { go_on(); }).detach();
+  ++idle_;  // it waits for the lock
 }
 
 void Completions::go_on() {
@@ -61,8 +61,8 @@ void Completions::watch(std::unique_lock<std::mutex>& lock) {
   microseconds pause = shortest_look;
   while (!is_stopped_ && !under_way_.empty() && ended_.empty()) {
     if (find_ended(lock) || under_way_.empty()) break;
-    if (steady_clock::now() - under_way_.front()->start() > until_shown) {
-      show_longest_wait(lock);
+    if (auto shown = longest_watched_wait()) {
+      show_wait(std::move(shown), lock);
       continue;
     }
     lock.unlock();
@@ -71,19 +71,21 @@ void Completions::watch(std::unique_lock<std::mutex>& lock) {
     lock.lock();
   }
   is_watched_ = false;
-  const auto ended = std::exchange(ended_, {});
+  auto ended = std::exchange(ended_, {});
   changed_.notify_all();
   if (ended.empty()) return;
   if (!under_way_.empty()) let_another_watch();
   ++finishing_;
   lock.unlock();
   for (const auto& call : ended) call->finish();
+  ended.clear();
   lock.lock();
   --finishing_;
   changed_.notify_all();
 }
 
-/// Never blocks. Asks without the lock: whoever is asked moves data on, and `add` must not wait for that.
+/// Never blocks. Asks without the lock: whoever is asked moves data on, and `add` must not wait for that. Drops calls
+/// without it too: a callback of a future may need Python's lock to go.
 bool Completions::find_ended(std::unique_lock<std::mutex>& lock) {
   std::vector<std::shared_ptr<Call>> calls = under_way_;
   lock.unlock();
@@ -93,14 +95,24 @@ bool Completions::find_ended(std::unique_lock<std::mutex>& lock) {
     std::erase(under_way_, call);
     if (!call->is_finished()) ended_.push_back(std::move(call));
   }
+  lock.unlock();
+  calls.clear();
+  lock.lock();
   return !ended_.empty();
 }
 
-void Completions::show_longest_wait(std::unique_lock<std::mutex>& lock) {
-  const std::shared_ptr<Call> first = under_way_.front();
+/// With the lock. The first call that the job's watchdog can judge; null as long as none has waited for long.
+std::shared_ptr<Call> Completions::longest_watched_wait() const {
+  const auto found =
+      std::ranges::find_if(under_way_, [](const auto& call) { return call->of() == Call::Of::all_ranks; });
+  if (found == under_way_.end() || steady_clock::now() - (*found)->start() <= until_shown) return nullptr;
+  return *found;
+}
+
+void Completions::show_wait(std::shared_ptr<Call> call, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   try {
-    first->show_wait([&] {
+    call->show_wait([&] {
       std::this_thread::sleep_for(longest_look);
       std::unique_lock again{mutex_};
       if (is_stopped_ || find_ended(again)) throw SomethingElse{};
@@ -109,6 +121,7 @@ void Completions::show_longest_wait(std::unique_lock<std::mutex>& lock) {
   } catch (const std::exception&) {
     // Its own failure: it has ended.
   }
+  call = nullptr;
   lock.lock();
 }
 

@@ -29,7 +29,8 @@ class Completions {
   void go_on();
   void watch(std::unique_lock<std::mutex>& lock);
   bool find_ended(std::unique_lock<std::mutex>& lock);
-  void show_longest_wait(std::unique_lock<std::mutex>& lock);
+  std::shared_ptr<Call> longest_watched_wait() const;
+  void show_wait(std::shared_ptr<Call> call, std::unique_lock<std::mutex>& lock);
   void let_another_watch();
 
   std::mutex mutex_;

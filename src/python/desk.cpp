@@ -1,8 +1,11 @@
 #include "python/desk.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
 
@@ -20,13 +23,20 @@ constexpr std::size_t longest_piece = std::size_t{1} << 30;
 // While something is under way, and while nothing is.
 constexpr std::chrono::microseconds shortest_idle{10}, longest_idle{2000};
 
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  (void)MPI_Error_string(code, text.data(), &length);
+  throw CommError{fmt::format("{}: {}", call, text.data())};
+}
+
 }  // namespace
 
 Desk::Desk() {
-  if (MPI_Comm_dup(MPI_COMM_WORLD, &communicator_) != MPI_SUCCESS)
-    throw CommError{"MPI_Comm_dup of MPI_COMM_WORLD failed"};
-  MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(communicator_, &rank_);
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "MPI_Comm_dup");
+  check(MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(MPI_Comm_rank(communicator_, &rank_), "MPI_Comm_rank");
 }
 
 void Desk::open() {
@@ -42,41 +52,52 @@ void Desk::close() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Desk::post(Then then) {
+void Desk::post(Post post) {
   {
     const std::scoped_lock lock{mutex_};
-    posts_.push_back(std::move(then));
+    posts_.push_back(std::move(post));
   }
   posted_.notify_all();
 }
 
-void Desk::send(int to, About about, Bytes message) {
+bool Desk::Moving::succeeds(int code, const char* call) try {
+  check(code, call);
+  return true;
+} catch (const CommError&) {
+  if (!failure) failure = std::current_exception();
+  return false;
+}
+
+void Desk::send(int to, About about, Bytes message, Then then) {
   Moving& moving = moving_.emplace_back();
   moving.kept = std::move(message);
-  moving.requests.push_back(MPI_REQUEST_NULL);
-  MPI_Isend(moving.kept.data(), static_cast<int>(moving.kept.size()), MPI_BYTE, to, static_cast<int>(about),
-            communicator_, &moving.requests.back());
+  moving.then = std::move(then);
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int code = MPI_Isend(moving.kept.data(), static_cast<int>(moving.kept.size()), MPI_BYTE, to,
+                             static_cast<int>(about), communicator_, &request);
+  if (moving.succeeds(code, "MPI_Isend")) moving.requests.push_back(request);
 }
 
 template <class Start>
-void Desk::move(std::size_t bytes, Then then, const Start& start) {
+void Desk::move(std::size_t bytes, Then then, const char* call, const Start& start) {
   Moving& moving = moving_.emplace_back();
   moving.then = std::move(then);
-  for (std::size_t first = 0; first < bytes; first += longest_piece) {
-    moving.requests.push_back(MPI_REQUEST_NULL);
-    start(first, static_cast<int>(std::min(longest_piece, bytes - first)), &moving.requests.back());
+  for (std::size_t first = 0; first < bytes && !moving.failure; first += longest_piece) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code = start(first, static_cast<int>(std::min(longest_piece, bytes - first)), &request);
+    if (moving.succeeds(code, call)) moving.requests.push_back(request);
   }
 }
 
 void Desk::send_memory(int to, std::span<const std::byte> memory, Then then) {
-  move(memory.size(), std::move(then), [&](std::size_t first, int count, MPI_Request* request) {
-    MPI_Isend(memory.data() + first, count, MPI_BYTE, to, tag_of_memory, communicator_, request);
+  move(memory.size(), std::move(then), "MPI_Isend", [&](std::size_t first, int count, MPI_Request* request) {
+    return MPI_Isend(memory.data() + first, count, MPI_BYTE, to, tag_of_memory, communicator_, request);
   });
 }
 
 void Desk::receive_memory(int from, std::span<std::byte> memory, Then then) {
-  move(memory.size(), std::move(then), [&](std::size_t first, int count, MPI_Request* request) {
-    MPI_Irecv(memory.data() + first, count, MPI_BYTE, from, tag_of_memory, communicator_, request);
+  move(memory.size(), std::move(then), "MPI_Irecv", [&](std::size_t first, int count, MPI_Request* request) {
+    return MPI_Irecv(memory.data() + first, count, MPI_BYTE, from, tag_of_memory, communicator_, request);
   });
 }
 
@@ -94,12 +115,12 @@ void Desk::go_on() {
 }
 
 bool Desk::do_posted() {
-  std::deque<Then> posts;
+  std::deque<Post> posts;
   {
     const std::scoped_lock lock{mutex_};
     posts.swap(posts_);
   }
-  for (const Then& each : posts) each();
+  for (const Post& each : posts) each();
   return !posts.empty();
 }
 
@@ -124,15 +145,19 @@ bool Desk::receive() {
 bool Desk::end_moved() {
   bool moved = false;
   for (auto each = moving_.begin(); each != moving_.end();) {
-    int is_done = 0;
-    MPI_Testall(static_cast<int>(each->requests.size()), each->requests.data(), &is_done, MPI_STATUSES_IGNORE);
-    if (!is_done) {
+    while (!each->requests.empty()) {
+      int is_done = 0;
+      const int code = MPI_Test(&each->requests.back(), &is_done, MPI_STATUS_IGNORE);
+      if (each->succeeds(code, "MPI_Test") && !is_done) break;
+      each->requests.pop_back();
+    }
+    if (!each->requests.empty()) {
       ++each;
       continue;
     }
-    const Then then = std::move(each->then);
+    const Moving moved_on = std::move(*each);
     each = moving_.erase(each);
-    if (then) then();  // may begin to move more, at the end of the list
+    if (moved_on.then) moved_on.then(moved_on.failure);  // may begin to move more, at the end of the list
     moved = true;
   }
   return moved;

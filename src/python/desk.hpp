@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <list>
 #include <mutex>
@@ -28,7 +29,9 @@ class Desk {
 
   /// Called on the desk's thread; must not block.
   using Receiver = std::function<void(int from, Bytes message)>;
-  using Then = std::function<void()>;
+  using Post = std::function<void()>;
+  /// What is done once MPI has moved something; with its failure, if it has one.
+  using Then = std::function<void(const std::exception_ptr& failure)>;
 
   /// COLL over the job, blocking.
   Desk();
@@ -45,12 +48,12 @@ class Desk {
 
   int rank() const { return rank_; }
 
-  /// LOCAL, never blocks, from any thread. `then` runs on the desk's thread.
-  void post(Then then);
+  /// LOCAL, never blocks, from any thread. `post` runs on the desk's thread.
+  void post(Post post);
 
   // On the desk's thread. None of them blocks.
 
-  void send(int to, About about, Bytes message);
+  void send(int to, About about, Bytes message, Then then = {});
 
   /// The memory must stay alive and untouched until `then`. Between two ranks, memory comes in the order in which it is
   /// sent.
@@ -62,6 +65,10 @@ class Desk {
     std::vector<MPI_Request> requests = {};
     Bytes kept = {};
     Then then = {};
+    std::exception_ptr failure = {};  ///< the first
+
+    /// Whether this call of MPI did. Keeps its failure.
+    bool succeeds(int code, const char* call);
   };
 
   void go_on();
@@ -69,7 +76,7 @@ class Desk {
   bool receive();
   bool end_moved();
   template <class Start>
-  void move(std::size_t bytes, Then then, const Start& start);
+  void move(std::size_t bytes, Then then, const char* call, const Start& start);
 
   MPI_Comm communicator_ = MPI_COMM_NULL;
   int rank_ = 0;
@@ -78,7 +85,7 @@ class Desk {
 
   std::mutex mutex_;
   std::condition_variable posted_;
-  std::deque<Then> posts_;   ///< under `mutex_`
+  std::deque<Post> posts_;   ///< under `mutex_`
   bool is_closing_ = false;  ///< under `mutex_`
   std::thread thread_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -46,11 +47,24 @@ std::byte* data_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
 }
 
+/// Whether PyTorch combines such elements, here or as numbers of a group.
+bool is_reducible(at::ScalarType type) {
+  return numbers_for(type) || type == at::kShort || type == at::kUInt16 || type == at::kBool;
+}
+
+/// PyTorch adds up no uint16. As int16 its bits wrap around in the same way.
+void add_up(at::Tensor& result, const at::Tensor& part) {
+  if (result.scalar_type() == at::kUInt16)
+    result.view(at::kShort).add_(part.view(at::kShort));
+  else
+    result.scalar_type() == at::kBool ? result.logical_or_(part) : result.add_(part);
+}
+
 /// `result` becomes the combination of itself and `part`.
 void combine(Op op, at::Tensor& result, const at::Tensor& part) {
   const bool is_bool = result.scalar_type() == at::kBool;
   switch (op) {
-    case Op::SUM: is_bool ? result.logical_or_(part) : result.add_(part); return;
+    case Op::SUM: add_up(result, part); return;
     case Op::PRODUCT: is_bool ? result.logical_and_(part) : result.mul_(part); return;
     case Op::MIN: is_bool ? result.logical_and_(part) : at::minimum_out(result, result, part); return;
     case Op::MAX: is_bool ? result.logical_or_(part) : at::maximum_out(result, result, part); return;
@@ -65,6 +79,12 @@ void combine(Op op, at::Tensor& result, const at::Tensor& part) {
 }
 
 }  // namespace
+
+at::Tensor stacked_like(const at::Tensor& tensor, std::int64_t count) {
+  std::vector<std::int64_t> sizes{count};
+  sizes.insert(sizes.end(), tensor.sizes().begin(), tensor.sizes().end());
+  return at::empty(sizes, tensor.options().requires_grad(false));
+}
 
 TensorView bytes_of(const at::Tensor& contiguous) {
   return {data_of(contiguous), {static_cast<std::int64_t>(contiguous.nbytes())}, DType::u8};
@@ -82,7 +102,7 @@ void require_reducible(const c10d::ReduceOp& op, at::ScalarType type, const Here
     throw InvalidArgument{
         fmt::format("{} of {}{}: expected {}", name_of(op), name_of(type), bracketed(here), expected)};
   };
-  if (at::isFloat8Type(type) || at::isQIntType(type)) refuse("a type that PyTorch adds up");
+  if (!is_reducible(type)) refuse("a type that PyTorch adds up");
   switch (op.op_) {
     case Op::SUM:
     case Op::PRODUCT: return;
@@ -105,7 +125,7 @@ void require_reducible(const c10d::ReduceOp& op, at::ScalarType type, const Here
 }
 
 bool is_sum(const c10d::ReduceOp& op, const at::Tensor& tensor) {
-  return op.op_ == Op::AVG || (op.op_ == Op::SUM && numbers_for(tensor.scalar_type()));
+  return (op.op_ == Op::AVG || op.op_ == Op::SUM) && numbers_for(tensor.scalar_type());
 }
 
 void finish_sum(const c10d::ReduceOp& op, const at::Tensor& sum, int ranks) {

@@ -1,6 +1,7 @@
 // Torch's elements as those of lockstep.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -11,6 +12,9 @@
 
 namespace lockstep::python {
 
+/// New memory for `count` tensors like this one, one after the other: contiguous, with one more dimension.
+at::Tensor stacked_like(const at::Tensor& tensor, std::int64_t count);
+
 /// The bytes of a contiguous tensor.
 TensorView bytes_of(const at::Tensor& contiguous);
 
@@ -19,7 +23,7 @@ TensorView bytes_of(const at::Tensor& contiguous);
 std::optional<TensorView> numbers_of(const at::Tensor& contiguous);
 
 /// InvalidArgument unless `op` can reduce elements of this type: AVG only floating-point and complex ones, MIN and MAX
-/// none that are complex, bitwise operations only integers and bool, and no operation 8-bit floats.
+/// none that are complex, bitwise operations only integers and bool, and no operation floats of 8 bits or fewer.
 void require_reducible(const c10d::ReduceOp& op, at::ScalarType type, const Here& here);
 
 /// Whether a group's sum, with `finish_sum` after it, is the reduction.

@@ -76,9 +76,11 @@ void remember(const std::exception_ptr& failure) {
   }
 }
 
+// As an exception that leaves a program in C++. Runtime::end_job would also take down, when MPI ends, what the threads
+// of this extension still use.
 void end_job(const std::string& text) noexcept {
-  if (const std::exception_ptr failure = failure_in(text)) std::rethrow_exception(failure);
-  std::rethrow_exception(std::make_exception_ptr(Error{text}));
+  const std::exception_ptr failure = failure_in(text);
+  std::rethrow_exception(failure ? failure : std::make_exception_ptr(Error{text}));
 }
 
 }  // namespace lockstep::python

@@ -7,7 +7,7 @@
 namespace lockstep::python {
 
 /// With Python's lock, when the module is loaded: lockstep's exceptions become those of the module `lockstep`, of the
-/// same names, also where torch's functions let them through. The same sentence; others of lockstep become
+/// same names, also where torch's functions let them through. The text is kept. Other types of lockstep become
 /// `lockstep.Error`.
 void translate_failures();
 

@@ -56,8 +56,10 @@ std::shared_ptr<Mail::Message> Mail::send(Side side) {
     sends_.emplace_back(number, message);
     Packer offer;
     offer.number(static_cast<std::int64_t>(Says::offer)).number(number).text(mine.group).number(mine.tag);
-    offer.text(mine.what).text(bracketed(mine.here)).number(static_cast<std::int64_t>(mine.memory.size()));
-    desk_->send(mine.rank, Desk::About::mail, offer.take());
+    offer.text(mine.what).text(bracketed(mine.here));
+    desk_->send(mine.rank, Desk::About::mail, offer.take(), [this, number](const std::exception_ptr& failure) {
+      if (const auto sent = failure ? take_sent(number) : nullptr) sent->end(failure);
+    });
   });
   return message;
 }
@@ -87,10 +89,9 @@ void Mail::handle(int from, const Bytes& message) {
   const auto says = static_cast<Says>(rest.number());
   const std::int64_t number = rest.number();
   if (says == Says::offer) {
-    Offer offer{.group = rest.text(), .tag = rest.number(), .number = number, .size = 0, .from = from};
+    Offer offer{.group = rest.text(), .tag = rest.number(), .number = number, .from = from};
     offer.what = rest.text();
     offer.place = rest.text();
-    offer.size = rest.number();
     const auto found = std::ranges::find_if(receives_, [&](const auto& receive) { return fit(offer, receive->side_); });
     if (found == receives_.end()) {
       offers_.push_back(std::move(offer));
@@ -101,23 +102,32 @@ void Mail::handle(int from, const Bytes& message) {
     answer(offer, receive);
     return;
   }
-  const auto found = std::ranges::find(sends_, number, [](const auto& each) { return each.first; });
-  const std::shared_ptr<Message> sent = found->second;
-  sends_.erase(found);
+  const std::shared_ptr<Message> sent = take_sent(number);
+  if (!sent) return;
   if (says == Says::refuse) {
     sent->end(std::make_exception_ptr(MismatchError{rest.text()}));
     return;
   }
-  desk_->send_memory(from, sent->side_.memory, [sent] { sent->end(); });
+  desk_->send_memory(from, sent->side_.memory, [sent](const std::exception_ptr& failure) { sent->end(failure); });
+}
+
+/// Null if it has ended.
+std::shared_ptr<Mail::Message> Mail::take_sent(std::int64_t number) {
+  const auto found = std::ranges::find(sends_, number, [](const auto& each) { return each.first; });
+  if (found == sends_.end()) return nullptr;
+  std::shared_ptr<Message> sent = std::move(found->second);
+  sends_.erase(found);
+  return sent;
 }
 
 void Mail::answer(const Offer& offer, const std::shared_ptr<Message>& receive) {
   const Side& mine = receive->side_;
   receive->source_ = offer.from;
-  if (offer.what == mine.what && offer.size == static_cast<std::int64_t>(mine.memory.size())) {
+  if (offer.what == mine.what) {
     desk_->send(offer.from, Desk::About::mail,
                 Packer{}.number(static_cast<std::int64_t>(Says::take)).number(offer.number).take());
-    desk_->receive_memory(offer.from, mine.memory, [receive] { receive->end(); });
+    desk_->receive_memory(offer.from, mine.memory,
+                          [receive](const std::exception_ptr& failure) { receive->end(failure); });
     return;
   }
   const std::string sentence = fmt::format("replica {} sends {}{}; replica {} receives {}{}", offer.from, offer.what,

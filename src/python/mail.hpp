@@ -27,7 +27,7 @@ class Mail {
     std::string group;  ///< its name
     int rank;           ///< of the job: the other side; `any_rank` to receive from any
     std::int64_t tag;
-    std::string what;  ///< "float32[3]", which must be the same
+    std::string what;  ///< "float32[3]", which must be the same, and gives the size of the memory
     Here here;
     std::span<std::byte> memory;  ///< until it has ended
   };
@@ -63,12 +63,13 @@ class Mail {
   /// What a rank has said it would send.
   struct Offer {
     std::string group;
-    std::int64_t tag, number, size;
+    std::int64_t tag, number;
     std::string what, place;
     int from;
   };
 
   void handle(int from, const Bytes& message);
+  std::shared_ptr<Message> take_sent(std::int64_t number);
   void answer(const Offer& offer, const std::shared_ptr<Message>& receive);
   static bool fit(const Offer& offer, const Side& side);
 

@@ -15,6 +15,7 @@
 #include "python/failures.hpp"
 #include "python/place.hpp"
 #include "python/process.hpp"
+#include "python/python_lock.hpp"
 #include "python/store.hpp"
 
 namespace py = pybind11;
@@ -40,8 +41,8 @@ class Alone {
 // The name that the build gives the module.
 PYBIND11_MODULE(_core, module) {
   module.attr("torch_version") = LOCKSTEP_TORCH_VERSION;
-  module.attr("version") = LOCKSTEP_VERSION;
   translate_failures();
+  Interrupts::find_main_thread();
 
   const py::call_guard<py::gil_scoped_release> without_lock;
   module.def("set_library_folders", &set_library_folders);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/python_headers.h>
 
+#include "core/base/site.hpp"
 #include "python/python_lock.hpp"
 
 namespace lockstep::python {
@@ -84,9 +85,8 @@ Here place_of_call() {
 }
 
 std::string bracketed(const Here& here) {
-  if (here.line() == 0) return {};
-  const std::string_view file = here.file_name();
-  return fmt::format(" ({}:{})", file.substr(file.find_last_of('/') + 1), here.line());
+  const std::string site = site_of(here);
+  return site.empty() ? site : fmt::format(" ({})", site);
 }
 
 }  // namespace lockstep::python

@@ -8,8 +8,8 @@
 
 namespace lockstep::python {
 
-/// With Python's lock, when the module is loaded. Files in these folders are no code of the user, nor are those in the
-/// folder of Python's own modules, unless they are in one for installed packages there.
+/// With Python's lock, when the module is loaded. `place_of_call` skips files in these folders and in Python's standard
+/// library, `of_python`, except installed packages there.
 void set_library_folders(std::vector<std::string> folders, std::string of_python);
 
 /// LOCAL. Takes Python's lock. The line that led to this call: of the nearest frame of the user's code on this thread,

@@ -1,12 +1,15 @@
 #include "python/process.hpp"
 
 #include <array>
+#include <cstdint>
 #include <numeric>
+#include <span>
 
 #include <mpi.h>
 
 #include <lockstep/core/base/error.hpp>
 
+#include "core/control/phase_table.hpp"
 #include "python/completions.hpp"
 #include "python/desk.hpp"
 #include "python/mail.hpp"
@@ -84,9 +87,16 @@ std::vector<int> Process::all_ranks() const {
   return all;
 }
 
-Group Process::make_group(const std::vector<int>& ranks, const Here& here) {
-  if (ranks.empty()) return runtime_.group();
-  return groups_.emplace_back(runtime_.group().anywhere().subset(ranks, here));
+MadeGroup Process::make_group(const std::vector<int>& ranks, const Here& here) {
+  if (ranks.empty()) return {runtime_.group()};
+  const Group group = groups_.emplace_back(runtime_.group().anywhere().subset(ranks, here));
+  if (group.size() == 1) return {group};
+  const bool is_shown = groups_shown_ < PhaseTable::groups_shown;
+  if (is_shown) ++groups_shown_;
+  // A rank that does not show the group is never found to be late there, so all must.
+  std::array<std::int64_t, 1> shown{is_shown ? 1 : 0};
+  group.anywhere().all_reduce(std::span{shown}, here);
+  return {group, shown.front() == group.size()};
 }
 
 void Process::end_python() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,12 @@ class Completions;
 class Desk;
 class Mail;
 class StoreServer;
+
+/// A group, and whether the job's watchdog follows it on all of its ranks.
+struct MadeGroup {
+  Group group;
+  bool is_watched = true;
+};
 
 /// Started once, and never destroyed: the process leaves the job when it exits, with all others (Runtime::~Runtime),
 /// and by then Python may be gone.
@@ -37,15 +44,14 @@ class Process {
   std::vector<int> all_ranks() const;
 
   /// COLL over `ranks` of the job, in this order. Each call makes another group; that of all ranks, if `ranks` is
-  /// empty, is one and the same.
-  Group make_group(const std::vector<int>& ranks, const Here& here);
+  /// empty, is one and the same. The watchdog has room for some of them on each rank, the first.
+  MadeGroup make_group(const std::vector<int>& ranks, const Here& here);
 
   /// As Runtime::working_alone.
   std::shared_ptr<const void> working_alone() { return runtime_.working_alone(); }
 
   Completions& completions() { return *completions_; }
   Mail& mail() { return *mail_; }
-  Desk& desk() { return *desk_; }
   StoreServer& store_server() { return *store_server_; }
 
   /// LOCAL, without Python's lock. Before Python ends: waits for what is under way, and ends the threads that may call
@@ -61,8 +67,9 @@ class Process {
   std::chrono::duration<double> stall_timeout_;
   RuntimeOptions::OnStall on_stall_;
   Runtime runtime_;
-  std::vector<Group>
-      groups_;  ///< kept: all ranks would have to free them in one order, and Python frees them at any time
+  /// Kept: all ranks would have to free them in one order, and Python frees them at any time.
+  std::vector<Group> groups_;
+  std::size_t groups_shown_ = 0;  ///< to the watchdog of this rank
   std::unique_ptr<Completions> completions_;
   std::unique_ptr<StoreServer> store_server_;
   std::unique_ptr<Mail> mail_;

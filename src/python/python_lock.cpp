@@ -14,6 +14,8 @@ bool is_ending() {
 #endif
 }
 
+unsigned long main_thread_ident = 0;
+
 }  // namespace
 
 PythonLock::PythonLock() : is_held_{Py_IsInitialized() != 0 && !is_ending()} {
@@ -24,7 +26,12 @@ PythonLock::~PythonLock() {
   if (is_held_) PyGILState_Release(static_cast<PyGILState_STATE>(state_));
 }
 
+void Interrupts::find_main_thread() {
+  main_thread_ident = pybind11::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+}
+
 void Interrupts::look() {
+  if (PyThread_get_thread_ident() != main_thread_ident) return;
   const auto now = std::chrono::steady_clock::now();
   if (now < next_) return;
   next_ = now + between;

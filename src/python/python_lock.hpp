@@ -23,8 +23,11 @@ class PythonLock {
 /// Lets Python act on signals, such as Ctrl-C, while this thread waits outside of it.
 class Interrupts {
  public:
+  /// With Python's lock, when the module is loaded. Finds Python's main thread, the only one that acts on signals.
+  static void find_main_thread();
+
   /// LOCAL, without Python's lock. Now and then runs what Python does at the signals that have come, if this is its
-  /// main thread; throws what comes of it, such as KeyboardInterrupt.
+  /// main thread; throws what comes of it, such as KeyboardInterrupt. On other threads it does nothing.
   void look();
 
  private:

@@ -88,37 +88,6 @@ void JobStore::wait(const Keys& keys, const std::chrono::milliseconds& timeout) 
   (void)ask(question_of(Ask::wait, keys), fmt::format("{}", fmt::join(keys, ", ")), timeout);
 }
 
-void JobStore::append(const std::string& key, const Bytes& value) {
-  Packer question = question_of(Ask::append, key);
-  question.bytes(value);
-  (void)ask(std::move(question), key, timeout_);
-}
-
-std::vector<JobStore::Bytes> JobStore::multiGet(const Keys& keys) {
-  std::vector<Bytes> values;
-  for (const std::string& key : keys) values.push_back(get(key));
-  return values;
-}
-
-void JobStore::multiSet(const Keys& keys, const std::vector<Bytes>& values) {
-  for (std::size_t i = 0; i < keys.size(); ++i) set(keys[i], values.at(i));
-}
-
-void JobStore::queuePush(const std::string& key, const Bytes& value) {
-  Packer question = question_of(Ask::push, key);
-  question.bytes(value);
-  (void)ask(std::move(question), key, timeout_);
-}
-
-JobStore::Bytes JobStore::queuePop(const std::string& key, bool blocks) {
-  if (!blocks && queueLen(key) == 0) C10_THROW_ERROR(DistQueueEmptyError, fmt::format("the queue {} is empty", key));
-  return ask(question_of(Ask::pop, key), key, timeout_);
-}
-
-std::int64_t JobStore::queueLen(const std::string& key) {
-  return number(question_of(Ask::length, key), key);
-}
-
 std::vector<std::string> JobStore::listKeys() {
   const Bytes answer = ask(question_of(Ask::list), "the keys", timeout_);
   Unpacker rest{answer};

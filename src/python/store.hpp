@@ -31,13 +31,6 @@ class JobStore final : public c10d::Store {
   std::int64_t getNumKeys() override;
   void wait(const Keys& keys) override { wait(keys, timeout_); }
   void wait(const Keys& keys, const std::chrono::milliseconds& timeout) override;
-  void append(const std::string& key, const Bytes& value) override;
-  std::vector<Bytes> multiGet(const Keys& keys) override;
-  void multiSet(const Keys& keys, const std::vector<Bytes>& values) override;
-  bool hasExtendedApi() const override { return true; }
-  void queuePush(const std::string& key, const Bytes& value) override;
-  Bytes queuePop(const std::string& key, bool blocks) override;
-  std::int64_t queueLen(const std::string& key) override;
   std::vector<std::string> listKeys() override;
 
  private:

@@ -126,11 +126,7 @@ std::optional<Bytes> StoreServer::answer_to(const Bytes& question) {
     case Ask::get:
     case Ask::add:
     case Ask::compare_set:
-    case Ask::remove:
-    case Ask::append:
-    case Ask::push:
-    case Ask::pop:
-    case Ask::length: break;
+    case Ask::remove: break;
   }
   const std::string key = rest.text();
   return answer_about(key, ask, rest);
@@ -159,20 +155,6 @@ std::optional<Bytes> StoreServer::answer_about(const std::string& key, Ask ask, 
       return values_[key];
     }
     case Ask::remove: return packed(static_cast<std::int64_t>(values_.erase(key)));
-    case Ask::append: {
-      const Bytes more = rest.bytes();
-      values_[key].insert(values_[key].end(), more.begin(), more.end());
-      return Bytes{};
-    }
-    case Ask::push: queues_[key].push_back(rest.bytes()); return Bytes{};
-    case Ask::pop: {
-      auto& queue = queues_[key];
-      if (queue.empty()) return {};
-      Bytes first = std::move(queue.front());
-      queue.pop_front();
-      return first;
-    }
-    case Ask::length: return packed(static_cast<std::int64_t>(queues_[key].size()));
     case Ask::check:
     case Ask::wait:
     case Ask::count:

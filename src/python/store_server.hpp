@@ -4,7 +4,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -31,11 +30,7 @@ class StoreServer {
     compare_set,  ///< key, expected, wanted; the value afterwards
     remove,       ///< key; 1 if it was there
     count,        ///< the number of keys
-    append,       ///< key, value
     list,         ///< the keys
-    push,         ///< key, value: at the end of a queue
-    pop,          ///< key; the first of a queue, once there is one
-    length,       ///< key; of a queue
   };
 
   /// LOCAL, before the desk opens. Both outlive the desk's thread.
@@ -69,7 +64,6 @@ class StoreServer {
   // Of the desk's thread, on rank 0.
   Desk* desk_ = nullptr;
   std::map<std::string, Bytes> values_;
-  std::map<std::string, std::deque<Bytes>> queues_;
   std::list<Question> waiting_;
 
   std::mutex mutex_;

@@ -16,6 +16,12 @@ std::string text_of(const at::Tensor& tensor) {
   return fmt::format("{}[{}]", name_of(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
 }
 
+std::string text_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::string> texts(tensors.size());
+  std::ranges::transform(tensors, texts.begin(), [](const at::Tensor& each) { return text_of(each); });
+  return texts.empty() ? "nothing" : fmt::format("{}", fmt::join(texts, ", "));
+}
+
 std::string name_of(at::ScalarType type) {
   // In Python, others have the name that they have in C++.
   constexpr std::pair<at::ScalarType, std::string_view> names[] = {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -10,6 +11,9 @@ namespace lockstep::python {
 
 /// "float32[3, 4]"
 std::string text_of(const at::Tensor& tensor);
+
+/// "float32[3], float32[4]", or "nothing"
+std::string text_of(const std::vector<at::Tensor>& tensors);
 
 /// "float32"
 std::string name_of(at::ScalarType type);

@@ -8,7 +8,6 @@ CallWork::CallWork(std::shared_ptr<Call> call, int rank, c10d::OpType type)
     : Work{rank, type}, call_{std::move(call)} {}
 
 bool CallWork::isCompleted() {
-  if (!call_->is_finished() && call_->has_ended()) call_->finish();
   return call_->is_finished();
 }
 

@@ -11,10 +11,11 @@
 namespace lockstep::python {
 
 /// Python's view of a call.
-class CallWork final : public c10d::Work {
+class CallWork : public c10d::Work {
  public:
   CallWork(std::shared_ptr<Call> call, int rank, c10d::OpType type);
 
+  /// Never blocks. Completions finishes the call: `finish` may run callbacks, which may wait.
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
@@ -22,6 +23,8 @@ class CallWork final : public c10d::Work {
   void synchronize() override {}
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+  const std::shared_ptr<Call>& call() const { return call_; }
 
  private:
   std::shared_ptr<Call> call_;
