@@ -24,6 +24,9 @@ for as long as ``torch.distributed`` lets it (30 minutes).
 
 **The end.** An exception that leaves the script on one rank ends the job: its traceback comes first, then the sentence.
 
+**Around another backend.** ``"lockstep_nccl"``, ``"lockstep_gloo"`` and :func:`around` agree in the same way, and then
+another backend makes the call.
+
 Under MPI's launcher, importing the module also lets ``init_process_group`` of any other backend find its ranks without
 an address: gloo gets a store from lockstep.
 """
@@ -46,7 +49,7 @@ import torch.distributed as _distributed
 from . import DriftError as _DriftError
 from ._extension import core as _core
 
-__all__ = ["check_replicas", "working_alone"]
+__all__ = ["around", "check_replicas", "working_alone"]
 
 # For how long a rank waits for another in silence, without a timeout of the program's.
 _WARNING_AFTER = _datetime.timedelta(seconds=60)
@@ -149,6 +152,57 @@ def _make(options, _):
     return _core.Backend(options.group_id, ranks, options.timeout)
 
 
+def around(backend: str) -> str:
+    """Returns the name of a backend around another one: the ranks agree on each call, which lockstep names if they
+    differ, and then the other backend makes it. ::
+
+        torch.distributed.init_process_group(lockstep.torch.around("nccl"))
+
+    So do the names ``"lockstep_nccl"`` and ``"lockstep_gloo"``, once this module has been imported."""
+    inner, name = backend.lower(), f"lockstep_{backend.lower()}"
+    backends = _distributed.Backend
+    if inner not in backends.backend_list or inner.startswith("lockstep"):
+        raise ValueError(f"lockstep.torch.around({backend!r}): expected another backend, which torch.distributed knows")
+    if name not in backends.backend_list:
+        backends.register_backend(
+            name,
+            lambda options, of_backend: _make_around(inner, options, of_backend),
+            extended_api=True,
+            devices=_devices_of(inner),
+        )
+    return name
+
+
+def _devices_of(backend):
+    """Those that it takes and the machine has: PyTorch asks the others for their streams."""
+    accelerator = _torch.accelerator.current_accelerator(check_available=True)
+    all_of_it = _distributed.Backend.backend_capability[backend]
+    there = [each for each in all_of_it if each == "cpu" or (accelerator and each == accelerator.type)]
+    return there or all_of_it
+
+
+def _make_around(name, options, of_backend):
+    _require_launcher()
+    of_job = _start(options.timeout)
+    ranks = list(options.global_ranks_in_group)
+    if not ranks:
+        _require_ranks(options.group_rank, options.group_size, of_job)
+    group = options.process_group
+    if any(isinstance(group._get_backend(device), _core.AroundBackend) for device in group._device_types):
+        raise ValueError("a process group with two backends of lockstep.torch.around; expected one, with 'cpu:lockstep'")
+    _distributed.Backend._ensure_backend_registered(name)
+    plugin = _distributed.Backend._plugins.get(name.upper())
+    if plugin is None:
+        raise ValueError(f"lockstep.torch.around({name!r}): expected a backend that has been registered")
+    if plugin.extended_api:
+        inner = plugin.creator_fn(options, of_backend)
+    else:
+        inner = plugin.creator_fn(options.store, options.group_rank, options.group_size, options.timeout)
+    if isinstance(inner, _distributed.ProcessGroup):
+        raise TypeError(f"lockstep.torch.around({name!r}): expected a backend in C++, not a process group in Python")
+    return _core.AroundBackend(f"{options.group_id} around {name}", ranks, options.timeout, inner)
+
+
 @_contextlib.contextmanager
 def working_alone() -> _typing.Iterator[None]:
     """For what one rank does while others wait for it, such as writing a checkpoint: meanwhile it is not late. ::
@@ -219,6 +273,11 @@ def _register():
     handlers = rendezvous._rendezvous_handlers
     handlers["env"] = _wrap_env(handlers["env"])
     _distributed.Backend.register_backend("lockstep", _make, extended_api=True, devices=["cpu"])
+    # A process group has one backend of each type, and may have one of `around` beside this one.
+    _distributed.Backend.backend_type_map["lockstep"] = _distributed.ProcessGroup.BackendType.MPI
+    for inner in ("gloo", "nccl"):
+        if inner in _distributed.Backend.backend_list and getattr(_distributed, f"is_{inner}_available")():
+            around(inner)
 
 
 _register()

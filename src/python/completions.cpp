@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include <sys/prctl.h>
+
 #include <lockstep/core/base/error.hpp>
 
 #include "core/base/start_thread.hpp"
@@ -29,7 +31,11 @@ struct SomethingElse {};
 void Completions::add(std::shared_ptr<Call> call) {
   const std::scoped_lock lock{mutex_};
   under_way_.push_back(std::move(call));
-  if (!is_watched_) let_another_watch();
+  news_ = steady_clock::now();
+  if (!is_watched_)
+    let_another_watch();
+  else if (pause_ > shortest_look)
+    added_.notify_one();
 }
 
 /// With the lock.
@@ -43,7 +49,13 @@ void Completions::let_another_watch() {
   ++idle_;  // it waits for the lock
 }
 
+void Completions::look() {
+  const std::scoped_lock lock{mutex_};
+  added_.notify_one();
+}
+
 void Completions::go_on() {
+  ::prctl(PR_SET_TIMERSLACK, 1000);  // ns; a sleep is 50 us longer otherwise
   std::unique_lock lock{mutex_};
   for (;;) {
     changed_.wait(lock, [this] { return is_stopped_ || (!is_watched_ && !under_way_.empty()); });
@@ -58,17 +70,15 @@ void Completions::go_on() {
 
 void Completions::watch(std::unique_lock<std::mutex>& lock) {
   is_watched_ = true;
-  microseconds pause = shortest_look;
   while (!is_stopped_ && !under_way_.empty() && ended_.empty()) {
     if (find_ended(lock) || under_way_.empty()) break;
     if (auto shown = longest_watched_wait()) {
       show_wait(std::move(shown), lock);
       continue;
     }
-    lock.unlock();
-    std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, longest_look);
-    lock.lock();
+    const auto quiet = std::chrono::duration_cast<microseconds>(steady_clock::now() - news_);
+    pause_ = std::clamp(quiet / 8, shortest_look, longest_look);
+    added_.wait_for(lock, pause_);
   }
   is_watched_ = false;
   auto ended = std::exchange(ended_, {});

@@ -1,6 +1,7 @@
 // What ends calls for which nobody waits.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -21,6 +22,9 @@ class Completions {
   /// LOCAL. From here on the call ends by itself.
   void add(std::shared_ptr<Call> call);
 
+  /// LOCAL. A call may have ended.
+  void look();
+
   /// LOCAL, blocking, without Python's lock. Waits until all calls have been finished, a while. No thread calls into
   /// Python afterwards.
   void stop();
@@ -34,10 +38,12 @@ class Completions {
   void let_another_watch();
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_, added_;
   // All under `mutex_`.
   std::vector<std::shared_ptr<Call>> under_way_, ended_;
   bool is_watched_ = false;
+  std::chrono::steady_clock::time_point news_;  ///< when the last call came
+  std::chrono::microseconds pause_{};           ///< between two looks
   bool is_stopped_ = false;
   int idle_ = 0;       ///< threads
   int finishing_ = 0;  ///< threads

@@ -11,6 +11,7 @@
 #include <lockstep/job/runtime/runtime.hpp>
 
 #include "core/base/loaded_part.hpp"
+#include "python/around_backend.hpp"
 #include "python/backend.hpp"
 #include "python/failures.hpp"
 #include "python/place.hpp"
@@ -69,6 +70,11 @@ PYBIND11_MODULE(_core, module) {
       module, "Backend", py::module_::import("torch._C._distributed_c10d").attr("Backend"))
       .def(py::init([](std::string name, std::vector<int> ranks, milliseconds timeout) {
              return c10::make_intrusive<AgreedBackend>(std::move(name), std::move(ranks), timeout);
+           }),
+           without_lock);
+  py::class_<AroundBackend, c10::intrusive_ptr<AroundBackend>, AgreedBackend>(module, "AroundBackend")
+      .def(py::init([](std::string name, std::vector<int> ranks, milliseconds timeout, AroundBackend::Inner inner) {
+             return c10::make_intrusive<AroundBackend>(std::move(name), std::move(ranks), timeout, std::move(inner));
            }),
            without_lock);
 }

@@ -1,6 +1,8 @@
 """DistributedDataParallel, unmodified: on any number of ranks it ends with the weights of one process that has all the
 data; hooks and uneven inputs work. Prints "done" on rank 0."""
 
+import sys
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -10,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import lockstep.torch
 
-dist.init_process_group("lockstep")
+dist.init_process_group(sys.argv[1])
 rank, size = dist.get_rank(), dist.get_world_size()
 STEPS, BATCH = 4, 12
 
@@ -44,10 +46,14 @@ def check_same_as_one_process():
     net = DistributedDataParallel(model().eval(), bucket_cap_mb=0.001)
     together = train(net, mine)
     for expected, got in zip(alone, together):
-        assert torch.allclose(expected, got), (expected, got)
-    digests = [None] * size
-    dist.all_gather_object(digests, [each.sum().item() for each in together])
-    assert all(each == digests[0] for each in digests)
+        assert torch.allclose(expected, got, rtol=1e-12, atol=1e-14), (expected, got)
+    check_same_everywhere(together)
+
+
+def check_same_everywhere(weights):
+    of_ranks = [None] * size
+    dist.all_gather_object(of_ranks, [each.numpy().tobytes() for each in weights])
+    assert all(each == of_ranks[0] for each in of_ranks)
 
 
 def check_hooks():
@@ -63,10 +69,7 @@ def check_hooks():
     ):
         net = DistributedDataParallel(model().float())
         register(net)
-        weights = train(net, loader_of())
-        digests = [None] * size
-        dist.all_gather_object(digests, [each.sum().item() for each in weights])
-        assert all(each == digests[0] for each in digests)
+        check_same_everywhere(train(net, loader_of()))
 
 
 def check_uneven_inputs():
@@ -76,17 +79,23 @@ def check_uneven_inputs():
     with net.join():
         for _ in range(2 + rank):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(net(inputs[:4]), labels[:4]).backward()
+            nn.functional.cross_entropy(net(inputs[rank:rank + 4]), labels[rank:rank + 4]).backward()
             optimizer.step()
+    assert any(not torch.equal(each, before) for each, before in zip(net.module.parameters(), model().parameters()))
+    check_same_everywhere([each.detach() for each in net.parameters()])
 
 
 def check_accumulation():
     inputs, labels = data()
-    net = DistributedDataParallel(model().eval())
+    net, alone = DistributedDataParallel(model().eval()), model().eval()
+    loss = lambda net, first: nn.functional.cross_entropy(net(inputs[first:first + 4]), labels[first:first + 4])
     with net.no_sync():
-        nn.functional.cross_entropy(net(inputs[:4]), labels[:4]).backward()
-    nn.functional.cross_entropy(net(inputs[4:8]), labels[4:8]).backward()
-    assert all(each.grad is not None for each in net.parameters())
+        loss(net, rank).backward()
+    loss(net, rank + 4).backward()
+    for each in range(size):
+        ((loss(alone, each) + loss(alone, each + 4)) / size).backward()
+    for got, expected in zip(net.parameters(), alone.parameters()):
+        assert torch.allclose(got.grad, expected.grad, rtol=1e-12, atol=1e-14)
 
 
 check_same_as_one_process()

@@ -1,6 +1,7 @@
-"""Misuses and failures, one for each run: failing.py CASE. The odd one is the last rank; lines that a test looks for end
-with the comment that names them."""
+"""Misuses and failures, one for each run: failing.py CASE [--timeout SECONDS] [--backend NAME]. The odd one is the last
+rank; lines that a test looks for end with the comment that names them."""
 
+import argparse
 import datetime
 import os
 import signal
@@ -9,13 +10,18 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.testing._internal.distributed.fake_pg  # registers "fake"
 
 import lockstep
 import lockstep.torch
 
-case = sys.argv[1]
-given = datetime.timedelta(seconds=float(sys.argv[2])) if len(sys.argv) > 2 else None
-dist.init_process_group("lockstep", timeout=given)
+parser = argparse.ArgumentParser()
+parser.add_argument("case")
+parser.add_argument("--timeout", type=lambda text: datetime.timedelta(seconds=float(text)))
+parser.add_argument("--backend", default="lockstep")
+arguments = parser.parse_args()
+case = arguments.case
+dist.init_process_group(arguments.backend, timeout=arguments.timeout)
 rank, size = dist.get_rank(), dist.get_world_size()
 is_odd = rank == size - 1
 mine = torch.ones(4)
@@ -35,8 +41,13 @@ def caught(call):
     raise AssertionError("nothing was raised")
 
 
+def say(text):
+    """At once: lines of several ranks stay apart."""
+    os.write(1, f"{rank}: {text}\n".encode())
+
+
 def mismatch(usual, odd):
-    print(f"{rank}: {caught(odd if is_odd else usual)}", flush=True)
+    say(caught(odd if is_odd else usual))
 
 
 def usual():
@@ -54,15 +65,25 @@ MISMATCHES = {
 if case in MISMATCHES:
     mismatch(usual, MISMATCHES[case])
 elif case == "another-root":
-    print(f"{rank}: {caught(lambda: dist.broadcast(mine, 1 if is_odd else 0))}", flush=True)
+    say(caught(lambda: dist.broadcast(mine, 1 if is_odd else 0)))
+elif case == "parts":
+    # The odd one has more for rank 0 than that expects.
+    parts = [2 if is_odd else 1] + [1] * (size - 1)
+    say(caught(lambda: dist.all_to_all_single(torch.ones(size), torch.ones(sum(parts)), [1] * size, parts)))
+elif case == "fake":
+    # One that moves nothing, and does what NCCL does on the host.
+    fake = dist.new_group(backend=lockstep.torch.around("fake"))
+    dist.all_reduce(mine, group=fake)
+    given = torch.ones((3 if is_odd else 2) * size)
+    say(caught(lambda: dist.reduce_scatter_tensor(torch.ones(2), given, group=fake)))
 elif case == "asynchronous":
     work = dist.all_reduce(mine, async_op=True) if not is_odd else dist.broadcast(mine, 0, async_op=True)
-    print(f"{rank}: {caught(work.wait)}", flush=True)
+    say(caught(work.wait))
 elif case == "message":
     if rank == 0:
-        print(f"{rank}: {caught(lambda: dist.send(torch.ones(3), size - 1))}", flush=True)
+        say(caught(lambda: dist.send(torch.ones(3), size - 1)))
     elif is_odd:
-        print(f"{rank}: {caught(lambda: dist.recv(torch.ones(2), 0))}", flush=True)
+        say(caught(lambda: dist.recv(torch.ones(2), 0)))
     else:
         dist.all_reduce(torch.ones(1))
 elif case == "replicas":
@@ -74,7 +95,7 @@ elif case == "replicas":
     try:
         lockstep.torch.check_replicas(net)
     except lockstep.DriftError as error:
-        print(f"{rank}: {error}", flush=True)
+        say(error)
 elif case == "not-caught":
     (dist.barrier if is_odd else usual)()
 elif case == "raises":
@@ -112,12 +133,12 @@ elif case == "monitored":
     try:
         dist.monitored_barrier(timeout=datetime.timedelta(seconds=1), wait_all_ranks=True)
     except lockstep.StallError as error:
-        print(f"{rank}: {error}", flush=True)
+        say(error)
     os._exit(0)
 elif case == "interrupted":
     if is_odd:
         time.sleep(60)
-    print("waiting", flush=True)
+    say(f"process {os.getpid()} waits")
     usual()
 elif case == "quiet":  # the end without destroy_process_group, and with a call that nobody waits for
     other = dist.new_group(list(range(size)))

@@ -1,0 +1,383 @@
+#include "python/around_backend.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <lockstep/core/base/error.hpp>
+
+#include "python/mail.hpp"
+#include "python/place.hpp"
+#include "python/process.hpp"
+#include "python/text.hpp"
+
+namespace lockstep::python {
+
+using c10d::Backend;
+using c10d::OpType;
+using std::chrono::milliseconds;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+namespace {
+
+std::vector<at::Tensor> joined(const std::vector<std::vector<at::Tensor>>& lists,
+                               std::vector<at::Tensor> tensors = {}) {
+  for (const auto& list : lists) tensors.insert(tensors.end(), list.begin(), list.end());
+  return tensors;
+}
+
+/// "float32[3]" if each of a list is like this tensor, otherwise the shapes of all: those of a list may differ.
+std::string text_of_parts(const std::vector<std::vector<at::Tensor>>& lists, const at::Tensor& like) {
+  const std::string usual = text_of(like);
+  const std::vector<at::Tensor> all = joined(lists);
+  if (std::ranges::all_of(all, [&](const at::Tensor& each) { return text_of(each) == usual; })) return usual;
+  return text_of(all);
+}
+
+std::vector<std::int64_t> elements_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::int64_t> elements;
+  for (const at::Tensor& each : tensors) elements.push_back(each.numel());
+  return elements;
+}
+
+}  // namespace
+
+AroundBackend::AroundBackend(std::string name, std::vector<int> ranks, milliseconds timeout, Inner inner)
+    : AgreedBackend{std::move(name), std::move(ranks), timeout}, inner_{std::move(inner)} {}
+
+void AroundBackend::setTimeout(milliseconds timeout) {
+  AgreedBackend::setTimeout(timeout);
+  inner_->setTimeout(timeout);
+}
+
+// How a call is made.
+
+WorkPtr AroundBackend::make(Agreed call) {
+  Collective collective = begin(call.type, call.timeout);
+  collective.text = call.text;
+  const std::scoped_lock lock{mutex_};
+  Group told = group().anywhere(call.text);
+  const auto agreement =
+      std::make_shared<RequestTask>(call.submit ? call.submit(told) : told.submit_barrier(collective.here));
+  if (coalesced_) {
+    coalesced_->agreements.push_back(agreement);
+    coalesced_->begins.push_back(std::move(call.begin));
+    coalesced_->tensors = joined({call.tensors}, std::move(coalesced_->tensors));
+    coalesced_->result = joined({call.result}, std::move(coalesced_->result));
+    return nullptr;  // torch asks for that of endCoalescing
+  }
+  if (!call.tensors.empty()) collective.stream = stream_after_current(call.tensors.front().device());
+  collective.result = std::move(call.result);
+  collective.tasks.push_back(
+      collectives_->add({.agreements = {agreement},
+                         .begin = [inner = inner_, begin = std::move(call.begin)] { return begin(*inner); },
+                         .tensors = std::move(call.tensors),
+                         .stream = collective.stream}));
+  return end(std::move(collective));
+}
+
+void AroundBackend::startCoalescing() {
+  coalesced_.emplace();
+}
+
+WorkPtr AroundBackend::endCoalescing() {
+  Coalesced calls = *std::exchange(coalesced_, {});
+  Collective collective = begin(OpType::COALESCED, {});
+  collective.text = fmt::format("{} calls together", calls.begins.size());
+  if (!calls.tensors.empty()) collective.stream = stream_after_current(calls.tensors.front().device());
+  collective.result = std::move(calls.result);
+  const auto begin_all = [inner = inner_, begins = std::move(calls.begins)] {
+    inner->startCoalescing();
+    for (const Begin& each : begins) each(*inner);
+    return inner->endCoalescing();
+  };
+  const std::scoped_lock lock{mutex_};
+  collective.tasks.push_back(collectives_->add({.agreements = std::move(calls.agreements),
+                                                .begin = begin_all,
+                                                .tensors = std::move(calls.tensors),
+                                                .stream = collective.stream}));
+  return end(std::move(collective));
+}
+
+// Sums.
+
+WorkPtr AroundBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  return make({.type = OpType::ALLREDUCE,
+               .timeout = options.timeout,
+               .text = fmt::format("all_reduce: {} of {}", name_of(options.reduceOp), text_of(tensors)),
+               .tensors = tensors,
+               .result = tensors,
+               .begin = [tensors, options](Backend& inner) mutable { return inner.allreduce(tensors, options); }});
+}
+
+WorkPtr AroundBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  return make(
+      {.type = OpType::_ALLREDUCE_SPARSE,
+       .timeout = options.timeout,
+       .text = fmt::format("all_reduce: {} of sparse {}", name_of(options.reduceOp), text_of(tensors)),
+       .tensors = tensors,
+       .result = tensors,
+       .begin = [tensors, options](Backend& inner) mutable { return inner.allreduce_sparse(tensors, options); }});
+}
+
+WorkPtr AroundBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  return make(
+      {.type = OpType::ALLREDUCE_COALESCED,
+       .timeout = options.timeout,
+       .text = fmt::format("all_reduce_coalesced: {} of {}", name_of(options.reduceOp), text_of(tensors)),
+       .tensors = tensors,
+       .result = tensors,
+       .begin = [tensors, options](Backend& inner) mutable { return inner.allreduce_coalesced(tensors, options); }});
+}
+
+WorkPtr AroundBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  return make({.type = OpType::REDUCE,
+               .timeout = options.timeout,
+               .text = fmt::format("reduce: {} of {} on rank {}", name_of(options.reduceOp), text_of(tensors),
+                                   options.rootRank),
+               .tensors = tensors,
+               .result = tensors,
+               .begin = [tensors, options](Backend& inner) mutable { return inner.reduce(tensors, options); }});
+}
+
+WorkPtr AroundBackend::reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) {
+  const std::string text = outputs.empty() ? text_of(joined(inputs)) : text_of_parts(inputs, outputs.front());
+  return make({.type = OpType::REDUCE_SCATTER,
+               .timeout = options.timeout,
+               .text = fmt::format("reduce_scatter: {} of {}", name_of(options.reduceOp), text),
+               .tensors = joined(inputs, outputs),
+               .result = outputs,
+               .begin = [outputs, inputs, options](Backend& inner) mutable {
+                 return inner.reduce_scatter(outputs, inputs, options);
+               }});
+}
+
+WorkPtr AroundBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                            const c10d::ReduceScatterOptions& options) {
+  return make({.type = OpType::_REDUCE_SCATTER_BASE,
+               .timeout = options.timeout,
+               .text = fmt::format("reduce_scatter: {} of {} to {}", name_of(options.reduceOp), text_of(input),
+                                   text_of(output)),
+               .tensors = {output, input},
+               .result = {output},
+               .begin = [output, input, options](Backend& inner) mutable {
+                 return inner._reduce_scatter_base(output, input, options);
+               }});
+}
+
+WorkPtr AroundBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                       const c10d::ReduceScatterOptions& options) {
+  return make({.type = OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+               .timeout = options.timeout,
+               .text = fmt::format("reduce_scatter_coalesced: {} of {} to {}", name_of(options.reduceOp),
+                                   text_of(inputs), text_of(outputs)),
+               .tensors = joined({inputs}, outputs),
+               .result = outputs,
+               .begin = [outputs, inputs, options](Backend& inner) mutable {
+                 return inner.reduce_scatter_tensor_coalesced(outputs, inputs, options);
+               }});
+}
+
+// What moves.
+
+WorkPtr AroundBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  return make({.type = OpType::BROADCAST,
+               .timeout = options.timeout,
+               .text = fmt::format("broadcast: {} from rank {}", text_of(tensors), options.rootRank),
+               .tensors = tensors,
+               .result = tensors,
+               .begin = [tensors, options](Backend& inner) mutable { return inner.broadcast(tensors, options); }});
+}
+
+WorkPtr AroundBackend::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  const std::string text = inputs.empty() ? text_of(joined(outputs)) : text_of_parts(outputs, inputs.front());
+  return make({.type = OpType::ALLGATHER,
+               .timeout = options.timeout,
+               .text = "all_gather: " + text,
+               .tensors = joined(outputs, inputs),
+               .result = joined(outputs),
+               .begin = [outputs, inputs, options](Backend& inner) mutable {
+                 return inner.allgather(outputs, inputs, options);
+               }});
+}
+
+WorkPtr AroundBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
+  return make({.type = OpType::_ALLGATHER_BASE,
+               .timeout = options.timeout,
+               .text = fmt::format("all_gather: {} to {}", text_of(input), text_of(output)),
+               .tensors = {output, input},
+               .result = {output},
+               .begin = [output, input, options](Backend& inner) mutable {
+                 return inner._allgather_base(output, input, options);
+               }});
+}
+
+WorkPtr AroundBackend::allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  return make({.type = OpType::ALLGATHER_COALESCED,
+               .timeout = options.timeout,
+               .text = "all_gather_coalesced: " + text_of(inputs),
+               .tensors = joined(outputs, inputs),
+               .result = joined(outputs),
+               .begin = [outputs, inputs, options](Backend& inner) mutable {
+                 return inner.allgather_coalesced(outputs, inputs, options);
+               }});
+}
+
+WorkPtr AroundBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                       const c10d::AllgatherOptions& options) {
+  return make({.type = OpType::ALLGATHER_INTO_TENSOR_COALESCED,
+               .timeout = options.timeout,
+               .text = fmt::format("all_gather_coalesced: {} to {}", text_of(inputs), text_of(outputs)),
+               .tensors = joined({inputs}, outputs),
+               .result = outputs,
+               .begin = [outputs, inputs, options](Backend& inner) mutable {
+                 return inner.allgather_into_tensor_coalesced(outputs, inputs, options);
+               }});
+}
+
+WorkPtr AroundBackend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+  return make(
+      {.type = OpType::GATHER,
+       .timeout = options.timeout,
+       .text = fmt::format("gather: {} on rank {}", text_of(inputs), options.rootRank),
+       .tensors = joined(outputs, inputs),
+       .result = joined(outputs),
+       .begin = [outputs, inputs, options](Backend& inner) mutable { return inner.gather(outputs, inputs, options); }});
+}
+
+WorkPtr AroundBackend::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) {
+  return make({.type = OpType::SCATTER,
+               .timeout = options.timeout,
+               .text = fmt::format("scatter: {} from rank {}", text_of(outputs), options.rootRank),
+               .tensors = joined(inputs, outputs),
+               .result = outputs,
+               .begin = [outputs, inputs, options](Backend& inner) mutable {
+                 return inner.scatter(outputs, inputs, options);
+               }});
+}
+
+// The other backend would wait for what never comes, so all ranks compare the numbers of all, and end alike.
+void AroundBackend::compare_parts(Agreed& call, std::vector<std::int64_t> sent,
+                                  const std::vector<std::int64_t>& expected) const {
+  struct Numbers {
+    std::vector<std::int64_t> mine, all;
+  };
+  const auto numbers = std::make_shared<Numbers>();
+  const auto size = static_cast<std::size_t>(size_);
+  numbers->mine = std::move(sent);
+  numbers->mine.resize(size, -1);
+  numbers->mine.insert(numbers->mine.end(), expected.begin(), expected.end());
+  numbers->mine.resize(2 * size, -1);
+  numbers->all.resize(2 * size * size);
+  call.submit = [numbers](Group& group) {
+    return group.submit_all_gather(std::span{numbers->mine}, std::span{numbers->all});
+  };
+  call.begin = [numbers, size, ranks = ranks(), name = call.text.substr(0, call.text.find(':')),
+                begin = std::move(call.begin)](Backend& inner) {
+    for (std::size_t from = 0; from < size; ++from) {
+      for (std::size_t to = 0; to < size; ++to) {
+        const std::int64_t sends = numbers->all[2 * size * from + to],
+                           expects = numbers->all[2 * size * to + size + from];
+        if (sends != expects)
+          throw MismatchError{fmt::format("{}: {} has {} elements for {}, which expects {}", name,
+                                          name_of_rank(static_cast<int>(from), ranks), sends,
+                                          name_of_rank(static_cast<int>(to), ranks), expects)};
+      }
+    }
+    return begin(inner);
+  };
+}
+
+WorkPtr AroundBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+  Agreed call{
+      .type = OpType::ALLTOALL,
+      .timeout = options.timeout,
+      .text =
+          fmt::format("all_to_all: a list of {}", inputs.empty() ? "nothing" : name_of(inputs.front().scalar_type())),
+      .tensors = joined({inputs}, outputs),
+      .result = outputs,
+      .begin = [outputs, inputs, options](Backend& inner) mutable { return inner.alltoall(outputs, inputs, options); }};
+  compare_parts(call, elements_of(inputs), elements_of(outputs));
+  return make(std::move(call));
+}
+
+WorkPtr AroundBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_sizes,
+                                     std::vector<std::int64_t>& input_sizes, const c10d::AllToAllOptions& options) {
+  Agreed call{.type = OpType::ALLTOALL_BASE,
+              .timeout = options.timeout,
+              .text = {},
+              .tensors = {output, input},
+              .result = {output},
+              .begin = [output, input, output_sizes, input_sizes, options](Backend& inner) mutable {
+                return inner.alltoall_base(output, input, output_sizes, input_sizes, options);
+              }};
+  if (input_sizes.empty() && output_sizes.empty()) {
+    call.text = fmt::format("all_to_all: {} to {}", text_of(input), text_of(output));
+    return make(std::move(call));
+  }
+  call.text = fmt::format("all_to_all: parts of {}", name_of(input.scalar_type()));
+  const auto parts_of = [&](const at::Tensor& tensor, std::vector<std::int64_t> rows) {
+    const std::int64_t length = tensor.dim() == 0 ? 0 : tensor.size(0);
+    if (rows.empty()) rows.assign(static_cast<std::size_t>(size_), length / size_);
+    for (std::int64_t& each : rows) each *= length == 0 ? 0 : tensor.numel() / length;
+    return rows;
+  };
+  compare_parts(call, parts_of(input, input_sizes), parts_of(output, output_sizes));
+  return make(std::move(call));
+}
+
+WorkPtr AroundBackend::barrier(const c10d::BarrierOptions& options) {
+  return make({.type = OpType::BARRIER,
+               .timeout = options.timeout,
+               .text = "barrier",
+               .tensors = {},
+               .result = {},
+               .begin = [options](Backend& inner) { return inner.barrier(options); }});
+}
+
+// Messages of two ranks.
+
+WorkPtr AroundBackend::make_message(Collective collective, int peer, std::shared_ptr<Task> agreement,
+                                    const at::Tensor& tensor, Begin begin) {
+  collective.of = Call::Of::two_ranks;
+  collective.stream = stream_after_current(tensor.device());
+  collective.result = {tensor};
+  const std::scoped_lock lock{mutex_};
+  std::shared_ptr<InnerCalls>& messages = messages_[peer];
+  if (!messages) messages = std::make_shared<InnerCalls>();
+  collective.tasks.push_back(
+      messages->add({.agreements = {std::move(agreement)},
+                     .begin = [inner = inner_, begin = std::move(begin)] { return begin(*inner); },
+                     .tensors = {tensor},
+                     .stream = collective.stream}));
+  return end(std::move(collective));
+}
+
+WorkPtr AroundBackend::send(Tensors& tensors, int to, int tag) {
+  if (tensors.empty() || tensors.front().is_cpu()) return AgreedBackend::send(tensors, to, tag);
+  Collective collective = begin(OpType::SEND, {});
+  require_rank(to, "rank", collective.here);
+  collective.text = fmt::format("send of {} to {}", text_of(tensors), name_of_rank(to, ranks()));
+  const auto agreement = Process::current()->mail().send(side_of(to, tag, text_of(tensors), collective.here));
+  return make_message(std::move(collective), to, agreement, tensors.front(),
+                      [tensors, to, tag](Backend& inner) mutable { return inner.send(tensors, to, tag); });
+}
+
+WorkPtr AroundBackend::recv(Tensors& tensors, int from, int tag) {
+  if (tensors.empty() || tensors.front().is_cpu()) return AgreedBackend::recv(tensors, from, tag);
+  Collective collective = begin(OpType::RECV, {});
+  require_rank(from, "rank", collective.here);
+  collective.text = fmt::format("recv of {} from {}", text_of(tensors), name_of_rank(from, ranks()));
+  const auto agreement = Process::current()->mail().receive(side_of(from, tag, text_of(tensors), collective.here));
+  return make_message(std::move(collective), from, agreement, tensors.front(),
+                      [tensors, from, tag](Backend& inner) mutable { return inner.recv(tensors, from, tag); });
+}
+
+WorkPtr AroundBackend::recvAnysource(Tensors& tensors, int tag) {
+  if (tensors.empty() || tensors.front().is_cpu()) return AgreedBackend::recvAnysource(tensors, tag);
+  throw InvalidArgument{fmt::format("recv from any rank of {} on a device{}: expected a rank, or a tensor on the host",
+                                    text_of(tensors), bracketed(place_of_call()))};
+}
+
+}  // namespace lockstep::python
