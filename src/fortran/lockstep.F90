@@ -15,22 +15,24 @@
 ! at= names the place of a call, as "cg.f90:41" or in words. Ranks that give other places disagree. Either all ranks
 ! give one or none does.
 module lockstep
-  use, intrinsic :: iso_c_binding, only: c_associated, c_char, c_double, c_f_pointer, c_funloc, c_funptr, c_int, &
-    c_loc, c_null_char, c_null_funptr, c_null_ptr, c_ptr, c_size_t, c_sizeof
+  use, intrinsic :: iso_c_binding, only: c_double, c_f_pointer, c_funloc, c_funptr, c_int, c_loc, c_null_funptr, &
+    c_null_ptr, c_ptr, c_size_t, c_sizeof
   use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
+  use lockstep_calls, only: address, c_text, finish, text_at, text_of
   use mpi_f08, only: MPI_Comm
   implicit none
   private
 
   public :: lockstep_group, lockstep_on_lost
-  public :: lockstep_group_create, lockstep_group_free, lockstep_rank, lockstep_size
+  public :: lockstep_group_create, lockstep_group_free, lockstep_handle, lockstep_rank, lockstep_size
   public :: lockstep_all_reduce, lockstep_exact_sum, lockstep_broadcast
   public :: lockstep_agree, lockstep_same_on_all, lockstep_check_replicas, lockstep_fail, lockstep_phase
   public :: lockstep_version
 
   ! Codes: stat=, and the exit code of a job that ends.
   integer, parameter, public :: lockstep_ok = 0, lockstep_failure = 1, lockstep_user_input = 2, lockstep_mismatch = 3, &
-    lockstep_peer_failed = 4, lockstep_stall = 5, lockstep_replicas_differ = 6, lockstep_stopped = 75
+    lockstep_peer_failed = 4, lockstep_stall = 5, lockstep_replicas_differ = 6, lockstep_checkpoint = 7, &
+    lockstep_stopped = 75
 
   abstract interface
     ! Told, on another thread, that the job is lost. May end the process, as by error stop; if it returns, the process
@@ -50,11 +52,6 @@ module lockstep
     private
     type(c_ptr) :: handle = c_null_ptr
     type(told), pointer :: on_lost => null()
-  end type
-
-  ! A text as C has it, or none.
-  type :: c_text
-    character(kind=c_char), allocatable :: letters(:)
   end type
 
   ! lockstep_options of lockstep.h.
@@ -131,17 +128,8 @@ module lockstep
       import
       type(c_ptr), value :: group, name
     end function
-    type(c_ptr) function c_last_error() bind(C, name='lockstep_last_error')
-      import
-    end function
     type(c_ptr) function c_version() bind(C, name='lockstep_version')
       import
-    end function
-    subroutine c_abort() bind(C, name='lockstep_abort')
-    end subroutine
-    integer(c_size_t) function c_length(text) bind(C, name='strlen')
-      import
-      type(c_ptr), value :: text
     end function
 
     ! Of sections.cpp.
@@ -184,49 +172,6 @@ module lockstep
   end interface
 
 contains
-
-  function text_of(text) result(made)
-    character(len=*), intent(in), optional :: text
-    type(c_text) :: made
-    integer :: i, length
-    if (.not. present(text)) return
-    length = len_trim(text)
-    allocate (made%letters(length + 1))
-    do i = 1, length
-      made%letters(i) = text(i:i)
-    end do
-    made%letters(length + 1) = c_null_char
-  end function
-
-  ! While `text` lives.
-  function address(text)
-    type(c_text), intent(in), target :: text
-    type(c_ptr) :: address
-    address = c_null_ptr
-    if (allocated(text%letters)) address = c_loc(text%letters(1))
-  end function
-
-  function text_at(place) result(text)
-    type(c_ptr), intent(in) :: place
-    character(len=:), allocatable :: text
-    character(kind=c_char), pointer :: letters(:)
-    integer :: i
-    call c_f_pointer(place, letters, [c_length(place)])
-    allocate (character(len=size(letters)) :: text)
-    do i = 1, size(letters)
-      text(i:i) = letters(i)
-    end do
-  end function
-
-  subroutine finish(code, stat, errmsg)
-    integer(c_int), intent(in) :: code
-    integer, intent(out), optional :: stat
-    character(len=*), intent(inout), optional :: errmsg
-    if (present(stat)) stat = int(code)
-    if (code == lockstep_ok) return
-    if (.not. present(stat)) call c_abort()
-    if (present(errmsg)) errmsg = text_at(c_last_error())
-  end subroutine
 
   subroutine tell(code, sentence, context) bind(C)
     integer(c_int), value :: code
@@ -298,6 +243,12 @@ contains
     lockstep_size = int(c_size_of(group%handle))
   end function
 
+  ! LOCAL. The group as functions in C take it, such as those of a library (lockstep.h).
+  pure type(c_ptr) function lockstep_handle(group)
+    type(lockstep_group), intent(in) :: group
+    lockstep_handle = group%handle
+  end function
+
   ! COLL. Returns when every rank is here, with the same label.
   subroutine lockstep_agree(group, label, stat, errmsg, at)
     type(lockstep_group), intent(in) :: group
@@ -348,66 +299,29 @@ contains
     if (flag) as_int = 1
   end function
 
-  subroutine same_logical(group, name, value, stat, errmsg, at)
-    type(lockstep_group), intent(in) :: group
-    character(len=*), intent(in) :: name
-    logical, intent(in) :: value(..)
-    integer, intent(out), optional :: stat
-    character(len=*), intent(inout), optional :: errmsg
-    character(len=*), intent(in), optional :: at
-    type(c_text), target :: text, place
-    text = text_of(name)
-    place = text_of(at)
-    call finish(compare(group%handle, address(text), value, address(place)), stat, errmsg)
-  end subroutine
-
-  subroutine same_text(group, name, value, stat, errmsg, at)
-    type(lockstep_group), intent(in) :: group
-    character(len=*), intent(in) :: name
-    character(len=*), intent(in) :: value(..)
-    integer, intent(out), optional :: stat
-    character(len=*), intent(inout), optional :: errmsg
-    character(len=*), intent(in), optional :: at
-    type(c_text), target :: text, place
-    text = text_of(name)
-    place = text_of(at)
-    call finish(compare(group%handle, address(text), value, address(place)), stat, errmsg)
-  end subroutine
-
-#define BASE real
+#define TYPE real(real32)
 #define KIND real32
-#define ALL_REDUCE all_reduce_real32
-#define EXACT_SUM exact_sum_real32
-#define BROADCAST broadcast_real32
-#define SAME_ON_ALL same_real32
-#define CHECK_REPLICAS check_real32
 #include "of_kind.inc"
 
-#define BASE real
+#define TYPE real(real64)
 #define KIND real64
-#define ALL_REDUCE all_reduce_real64
-#define EXACT_SUM exact_sum_real64
-#define BROADCAST broadcast_real64
-#define SAME_ON_ALL same_real64
-#define CHECK_REPLICAS check_real64
 #include "of_kind.inc"
 
-#define BASE integer
+#define TYPE integer(int32)
 #define KIND int32
-#define ALL_REDUCE all_reduce_int32
-#define EXACT_SUM exact_sum_int32
-#define BROADCAST broadcast_int32
-#define SAME_ON_ALL same_int32
-#define CHECK_REPLICAS check_int32
 #include "of_kind.inc"
 
-#define BASE integer
+#define TYPE integer(int64)
 #define KIND int64
-#define ALL_REDUCE all_reduce_int64
-#define EXACT_SUM exact_sum_int64
-#define BROADCAST broadcast_int64
-#define SAME_ON_ALL same_int64
-#define CHECK_REPLICAS check_int64
+#include "of_kind.inc"
+
+#define ONLY_COMPARED
+#define TYPE logical
+#define KIND logical
+#include "of_kind.inc"
+
+#define TYPE character(len=*)
+#define KIND text
 #include "of_kind.inc"
 
 end module

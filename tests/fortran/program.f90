@@ -134,6 +134,19 @@ contains
     call lockstep_all_reduce(all, plane)
     call check(nint(plane(4, 2)) == of_ranks(10) .and. nint(plane(1, 3)) == of_ranks(0), 'sums by a pointer')
     call check(nint(grid(2, 1, 1)) == test_rank .and. nint(grid(3, 1, 4)) == test_rank, 'what the pointer leaves out')
+    ! Its columns are contiguous, and two of them at a time.
+    grid = reshape([(real(i + 100*test_rank, real32), i=1, size(grid))], shape(grid))
+    call lockstep_all_reduce(all, grid(:, 2:3, 4:1:-2))
+    do j = 1, 4
+      do i = 1, 4
+        if (mod(j, 2) == 0) then
+          call check(nint(grid(i, 2, j)) == (i + 16*j - 12)*test_ranks + 50*test_ranks*(test_ranks - 1), 'a sum in columns')
+        else
+          call check(nint(grid(i, 2, j)) == i + 16*j - 12 + 100*test_rank, 'a column that is not in the section')
+        end if
+        call check(nint(grid(i, 4, j)) == i + 16*j - 4 + 100*test_rank, 'a column that is not in the section')
+      end do
+    end do
     total = 0
     call lockstep_exact_sum(all, field(1, :), total)
     call check(nint(total) == 515*test_ranks + 2500*test_ranks*(test_ranks - 1), 'the sum of a row')
@@ -168,6 +181,7 @@ contains
     integer :: stat
     real(real64) :: values(6), sums(2, 2)
     real(real32) :: singles(6)
+    real(real64), allocatable :: none(:, :)
     logical :: is_last
     is_last = test_rank == test_ranks - 1
     values = 1
@@ -177,6 +191,9 @@ contains
     call of_assumed_size(values)
     call lockstep_broadcast(all, values, test_ranks, stat, errmsg)
     call check_refused(stat, errmsg, lockstep_failure, 'no rank of the group')
+    if (.not. is_last) allocate (none(2, 3), source=1.0_real64)
+    call lockstep_all_reduce(all, none, stat=stat, errmsg=errmsg)
+    call check_refused(stat, errmsg, merge(lockstep_failure, lockstep_peer_failed, is_last), 'the array is not allocated')
     if (test_ranks == 1) return
     if (is_last) then
       call lockstep_all_reduce(all, singles, stat=stat, errmsg=errmsg)
