@@ -2,7 +2,7 @@
 cmake_minimum_required(VERSION 3.16)
 project(lockstep-examples LANGUAGES C CXX)
 
-find_package(lockstep REQUIRED COMPONENTS models c OPTIONAL_COMPONENTS fortran torch torch_c)
+find_package(lockstep REQUIRED COMPONENTS models c OPTIONAL_COMPONENTS fortran torch torch_c torch_fortran)
 # Two of them call MPI themselves. CMake stops at a compiler wrapper without headers, as in Debian's openmpi-bin, instead of
 # saying that it found no MPI.
 find_program(wrapper mpicxx)
@@ -51,6 +51,10 @@ if(lockstep_fortran_FOUND)
       # A fused operation rounds otherwise, and not everywhere.
       target_compile_options(${name} PRIVATE -ffp-contract=off)
     endforeach()
+    if(lockstep_torch_fortran_FOUND)
+      add_executable(surrogate_fortran surrogate.f90)
+      target_link_libraries(surrogate_fortran lockstep::torch_fortran MPI::MPI_Fortran)
+    endif()
   endif()
 endif()
 

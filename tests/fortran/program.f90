@@ -140,7 +140,8 @@ contains
     do j = 1, 4
       do i = 1, 4
         if (mod(j, 2) == 0) then
-          call check(nint(grid(i, 2, j)) == (i + 16*j - 12)*test_ranks + 50*test_ranks*(test_ranks - 1), 'a sum in columns')
+          call check(nint(grid(i, 2, j)) == (i + 16*j - 12)*test_ranks + 50*test_ranks*(test_ranks - 1), &
+            'a sum in columns')
         else
           call check(nint(grid(i, 2, j)) == i + 16*j - 12 + 100*test_rank, 'a column that is not in the section')
         end if
@@ -193,7 +194,8 @@ contains
     call check_refused(stat, errmsg, lockstep_failure, 'no rank of the group')
     if (.not. is_last) allocate (none(2, 3), source=1.0_real64)
     call lockstep_all_reduce(all, none, stat=stat, errmsg=errmsg)
-    call check_refused(stat, errmsg, merge(lockstep_failure, lockstep_peer_failed, is_last), 'the array is not allocated')
+    call check_refused(stat, errmsg, merge(lockstep_failure, lockstep_peer_failed, is_last), &
+      'the array is not allocated')
     if (test_ranks == 1) return
     if (is_last) then
       call lockstep_all_reduce(all, singles, stat=stat, errmsg=errmsg)

@@ -78,12 +78,16 @@ bool has_fortran() {
   return from_meson("LOCKSTEP_HAS_FORTRAN") == "yes";
 }
 
+bool has_torch() {
+  return from_meson("LOCKSTEP_HAS_TORCH") == "yes";
+}
+
 /// Those that other programs link.
 std::vector<std::string> installed_libraries() {
   std::vector<std::string> libraries{"lockstep-models", "lockstep-c", "lockstep"};
-  if (from_meson("LOCKSTEP_HAS_TORCH") == "yes")
-    libraries.insert(libraries.end(), {"lockstep-torch", "lockstep-torch-c"});
+  if (has_torch()) libraries.insert(libraries.end(), {"lockstep-torch", "lockstep-torch-c"});
   if (has_fortran()) libraries.push_back("lockstep-fortran");
+  if (has_fortran() && has_torch()) libraries.push_back("lockstep-torch-fortran");
   return libraries;
 }
 
@@ -150,9 +154,8 @@ TEST_CASE("the installed headers are those of include/lockstep, and no others") 
   const std::vector<std::string> files = files_below(installed().folder("LOCKSTEP_INCLUDEDIR"));
   const fs::path sources = from_meson("LOCKSTEP_PUBLIC_HEADERS");
   std::vector<std::string> headers = files_below(sources);
-  const bool has_torch = from_meson("LOCKSTEP_HAS_TORCH") == "yes";
-  std::erase_if(headers, [&](const std::string& file) {
-    return file.ends_with(".md") || (!has_torch && file.starts_with("lockstep/torch"));
+  std::erase_if(headers, [](const std::string& file) {
+    return file.ends_with(".md") || (!has_torch() && file.starts_with("lockstep/torch"));
   });
   CHECK(files == headers);
   CHECK(std::ranges::count(files, "lockstep/lockstep.hpp") == 1);
@@ -177,12 +180,13 @@ TEST_CASE("the installed library comes with its links and its pkg-config file, a
     for (const std::string& end : {std::string{}, "." + version})
       expected.push_back("liblockstep-tensorboard.so" + end);
   if (has_fortran()) expected.push_back("lockstep-fortran/lockstep.mod");
+  if (has_fortran() && has_torch()) expected.push_back("lockstep-fortran/lockstep_torch.mod");
   std::ranges::sort(expected);
   CHECK(libraries == expected);
 }
 
 TEST_CASE("the bridge to LibTorch, if it is built, brings all that a program links") {
-  if (from_meson("LOCKSTEP_HAS_TORCH") != "yes") {
+  if (!has_torch()) {
     WARN("skipped: the bridge to LibTorch is not built");
     return;
   }
@@ -255,7 +259,7 @@ TEST_CASE("a program in C builds against the installed package, by pkg-config an
 
 TEST_CASE("a program in C with a model builds against the installed package, by pkg-config and by CMake") {
   const std::string mpicc = from_meson("LOCKSTEP_MPICC"), source = from_meson("LOCKSTEP_TORCH_C_CONSUMER");
-  if (mpicc.empty() || from_meson("LOCKSTEP_HAS_TORCH") != "yes") {
+  if (mpicc.empty() || !has_torch()) {
     WARN("skipped: mpicc may be another MPI's, or there is no bridge to LibTorch");
     return;
   }
@@ -271,6 +275,18 @@ TEST_CASE("a program in Fortran builds against the installed package, by pkg-con
   check_consumer(
       {"Fortran", from_meson("LOCKSTEP_MPIFORT"), "", from_meson("LOCKSTEP_FORTRAN_CONSUMER"), "fortran", ""}, "{}",
       "2606 steps, heat 4901.787262077015\n");
+  const fs::path library = installed().folder("LOCKSTEP_LIBDIR") / "liblockstep-fortran.so";
+  CHECK(installed().shell("ldd " + library.string()).out.find("libtorch") == std::string::npos);
+}
+
+TEST_CASE("a program in Fortran with a model builds against the installed package, by pkg-config and by CMake") {
+  if (!has_fortran() || !has_torch()) {
+    WARN("skipped: the module for Fortran or the bridge to LibTorch is not built");
+    return;
+  }
+  check_consumer({"Fortran", from_meson("LOCKSTEP_MPIFORT"), "", from_meson("LOCKSTEP_TORCH_FORTRAN_CONSUMER"),
+                  "torch_fortran", ""},
+                 "{{ {}; test $? = 2; }}", "");
 }
 
 TEST_CASE("the first error of a compiler without C++20 names those that have it") {
@@ -353,7 +369,7 @@ TEST_CASE("a project of CMake builds against an installation that was moved, and
 
   const auto bridge = cmake_project(moved, "lockstep COMPONENTS torch", "lockstep::torch").first;
   INFO(bridge.out << bridge.err);
-  CHECK((bridge.exit_code == 0) == (from_meson("LOCKSTEP_HAS_TORCH") == "yes"));
+  CHECK((bridge.exit_code == 0) == has_torch());
 }
 
 TEST_CASE("no installed program or library needs CUDA, but the one that is opened for a GPU") {
