@@ -67,6 +67,8 @@ void lockstep_f_array(const CFI_cdesc_t* values, Described* array) {
 
 int lockstep_f_model_train(lockstep_group* group, lockstep_model* model, const Described* inputs, int input_count,
                            const Described* targets, int target_count, double* loss, const char* at) {
+  // A model that does not live is a failure of this rank alone, whatever the arrays are.
+  if (lockstep_model_steps(model) < 0) return lockstep_model_train(model, nullptr, 0, nullptr, 0, loss, at);
   return packed(group, "lockstep_model_train", at, [&] {
     const Arrays from{inputs, input_count, Elements::Use::read, "inputs"};
     const Arrays to{targets, target_count, Elements::Use::read, "targets"};

@@ -18,7 +18,7 @@ class Lockstep(MesonPackage, CudaPackage):
 
     version("0.2.0", branch="main")
 
-    variant("fortran", default=False, description="The module for Fortran, lockstep-fortran")
+    variant("fortran", default=False, description="The modules for Fortran, lockstep-fortran and lockstep-torch-fortran")
     variant("onednn", default=True, description="Fast CPU kernels, those of oneDNN")
     variant("tensorboard", default=False, description="Event files for TensorBoard")
     variant("torch", default=False, description="The bridge to LibTorch, lockstep-torch")
