@@ -173,6 +173,26 @@ def around(backend: str) -> str:
     return name
 
 
+def _make_inner(name, options, of_backend):
+    """As ``init_process_group`` makes it."""
+    where = options.store, options.group_rank, options.group_size
+    backends = _distributed.Backend
+    if hasattr(backends, "_ensure_backend_registered"):  # since 2.14, where PyTorch's own are plugins, too
+        backends._ensure_backend_registered(name)
+    plugin = backends._plugins.get(name.upper())
+    if plugin:
+        return plugin.creator_fn(*((options, of_backend) if plugin.extended_api else (*where, options.timeout)))
+    if name == "gloo":
+        return _distributed.ProcessGroupGloo(*where, timeout=options.timeout)
+    if name == "nccl":
+        of_backend = of_backend or _distributed.ProcessGroupNCCL.Options()
+        of_backend._timeout = options.timeout
+        of_backend.global_ranks_in_group = list(options.global_ranks_in_group)
+        of_backend.group_name = options.group_id
+        return _distributed.ProcessGroupNCCL(*where, of_backend)
+    raise ValueError(f"lockstep.torch.around({name!r}): expected a backend that has been registered")
+
+
 def _devices_of(backend):
     """Those that it takes and the machine has: PyTorch asks the others for their streams."""
     accelerator = _torch.accelerator.current_accelerator(check_available=True)
@@ -187,17 +207,10 @@ def _make_around(name, options, of_backend):
     ranks = list(options.global_ranks_in_group)
     if not ranks:
         _require_ranks(options.group_rank, options.group_size, of_job)
-    group = options.process_group
-    if any(isinstance(group._get_backend(device), _core.AroundBackend) for device in group._device_types):
+    group = getattr(options, "process_group", None)  # since 2.14
+    if group and any(isinstance(group._get_backend(device), _core.AroundBackend) for device in group._device_types):
         raise ValueError("a process group with two backends of lockstep.torch.around; expected one, with 'cpu:lockstep'")
-    _distributed.Backend._ensure_backend_registered(name)
-    plugin = _distributed.Backend._plugins.get(name.upper())
-    if plugin is None:
-        raise ValueError(f"lockstep.torch.around({name!r}): expected a backend that has been registered")
-    if plugin.extended_api:
-        inner = plugin.creator_fn(options, of_backend)
-    else:
-        inner = plugin.creator_fn(options.store, options.group_rank, options.group_size, options.timeout)
+    inner = _make_inner(name, options, of_backend)
     if isinstance(inner, _distributed.ProcessGroup):
         raise TypeError(f"lockstep.torch.around({name!r}): expected a backend in C++, not a process group in Python")
     return _core.AroundBackend(f"{options.group_id} around {name}", ranks, options.timeout, inner)
@@ -273,8 +286,9 @@ def _register():
     handlers = rendezvous._rendezvous_handlers
     handlers["env"] = _wrap_env(handlers["env"])
     _distributed.Backend.register_backend("lockstep", _make, extended_api=True, devices=["cpu"])
-    # A process group has one backend of each type, and may have one of `around` beside this one.
-    _distributed.Backend.backend_type_map["lockstep"] = _distributed.ProcessGroup.BackendType.MPI
+    if hasattr(_distributed.Backend, "_ensure_backend_registered"):  # since 2.14, where a plugin may have a type
+        # A process group has one backend of each type, and may have one of `around` beside this one.
+        _distributed.Backend.backend_type_map["lockstep"] = _distributed.ProcessGroup.BackendType.MPI
     for inner in ("gloo", "nccl"):
         if inner in _distributed.Backend.backend_list and getattr(_distributed, f"is_{inner}_available")():
             around(inner)

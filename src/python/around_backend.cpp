@@ -27,6 +27,20 @@ std::vector<at::Tensor> joined(const std::vector<std::vector<at::Tensor>>& lists
   return tensors;
 }
 
+// What the other backend gets: tensors that Python does not know, since its threads may drop them when Python is gone.
+
+std::vector<at::Tensor> aliases_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> aliases;
+  for (const at::Tensor& each : tensors) aliases.push_back(each.detach());
+  return aliases;
+}
+
+std::vector<std::vector<at::Tensor>> aliases_of(const std::vector<std::vector<at::Tensor>>& lists) {
+  std::vector<std::vector<at::Tensor>> aliases;
+  for (const auto& each : lists) aliases.push_back(aliases_of(each));
+  return aliases;
+}
+
 /// "float32[3]" if each of a list is like this tensor, otherwise the shapes of all: those of a list may differ.
 std::string text_of_parts(const std::vector<std::vector<at::Tensor>>& lists, const at::Tensor& like) {
   const std::string usual = text_of(like);
@@ -48,7 +62,7 @@ AroundBackend::AroundBackend(std::string name, std::vector<int> ranks, milliseco
 
 void AroundBackend::setTimeout(milliseconds timeout) {
   AgreedBackend::setTimeout(timeout);
-  inner_->setTimeout(timeout);
+  LOCKSTEP_SINCE_2_9(inner_->setTimeout(timeout));
 }
 
 // How a call is made.
@@ -72,7 +86,7 @@ WorkPtr AroundBackend::make(Agreed call) {
   collective.tasks.push_back(
       collectives_->add({.agreements = {agreement},
                          .begin = [inner = inner_, begin = std::move(call.begin)] { return begin(*inner); },
-                         .tensors = std::move(call.tensors),
+                         .tensors = aliases_of(call.tensors),
                          .stream = collective.stream}));
   return end(std::move(collective));
 }
@@ -108,27 +122,31 @@ WorkPtr AroundBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions&
                .text = fmt::format("all_reduce: {} of {}", name_of(options.reduceOp), text_of(tensors)),
                .tensors = tensors,
                .result = tensors,
-               .begin = [tensors, options](Backend& inner) mutable { return inner.allreduce(tensors, options); }});
+               .begin = [tensors = aliases_of(tensors), options](Backend& inner) mutable {
+                 return inner.allreduce(tensors, options);
+               }});
 }
 
 WorkPtr AroundBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return make(
-      {.type = OpType::_ALLREDUCE_SPARSE,
-       .timeout = options.timeout,
-       .text = fmt::format("all_reduce: {} of sparse {}", name_of(options.reduceOp), text_of(tensors)),
-       .tensors = tensors,
-       .result = tensors,
-       .begin = [tensors, options](Backend& inner) mutable { return inner.allreduce_sparse(tensors, options); }});
+  return make({.type = OpType::_ALLREDUCE_SPARSE,
+               .timeout = options.timeout,
+               .text = fmt::format("all_reduce: {} of sparse {}", name_of(options.reduceOp), text_of(tensors)),
+               .tensors = tensors,
+               .result = tensors,
+               .begin = [tensors = aliases_of(tensors), options](Backend& inner) mutable {
+                 return inner.allreduce_sparse(tensors, options);
+               }});
 }
 
 WorkPtr AroundBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return make(
-      {.type = OpType::ALLREDUCE_COALESCED,
-       .timeout = options.timeout,
-       .text = fmt::format("all_reduce_coalesced: {} of {}", name_of(options.reduceOp), text_of(tensors)),
-       .tensors = tensors,
-       .result = tensors,
-       .begin = [tensors, options](Backend& inner) mutable { return inner.allreduce_coalesced(tensors, options); }});
+  return make({.type = OpType::ALLREDUCE_COALESCED,
+               .timeout = options.timeout,
+               .text = fmt::format("all_reduce_coalesced: {} of {}", name_of(options.reduceOp), text_of(tensors)),
+               .tensors = tensors,
+               .result = tensors,
+               .begin = [tensors = aliases_of(tensors), options](Backend& inner) mutable {
+                 return inner.allreduce_coalesced(tensors, options);
+               }});
 }
 
 WorkPtr AroundBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -138,7 +156,9 @@ WorkPtr AroundBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& optio
                                    options.rootRank),
                .tensors = tensors,
                .result = tensors,
-               .begin = [tensors, options](Backend& inner) mutable { return inner.reduce(tensors, options); }});
+               .begin = [tensors = aliases_of(tensors), options](Backend& inner) mutable {
+                 return inner.reduce(tensors, options);
+               }});
 }
 
 WorkPtr AroundBackend::reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) {
@@ -148,7 +168,7 @@ WorkPtr AroundBackend::reduce_scatter(Tensors& outputs, Lists& inputs, const c10
                .text = fmt::format("reduce_scatter: {} of {}", name_of(options.reduceOp), text),
                .tensors = joined(inputs, outputs),
                .result = outputs,
-               .begin = [outputs, inputs, options](Backend& inner) mutable {
+               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
                  return inner.reduce_scatter(outputs, inputs, options);
                }});
 }
@@ -161,20 +181,20 @@ WorkPtr AroundBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& inpu
                                    text_of(output)),
                .tensors = {output, input},
                .result = {output},
-               .begin = [output, input, options](Backend& inner) mutable {
+               .begin = [output = output.detach(), input = input.detach(), options](Backend& inner) mutable {
                  return inner._reduce_scatter_base(output, input, options);
                }});
 }
 
 WorkPtr AroundBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const c10d::ReduceScatterOptions& options) {
-  return make({.type = OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+  return make({.type = OpType::COALESCED,
                .timeout = options.timeout,
                .text = fmt::format("reduce_scatter_coalesced: {} of {} to {}", name_of(options.reduceOp),
                                    text_of(inputs), text_of(outputs)),
                .tensors = joined({inputs}, outputs),
                .result = outputs,
-               .begin = [outputs, inputs, options](Backend& inner) mutable {
+               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
                  return inner.reduce_scatter_tensor_coalesced(outputs, inputs, options);
                }});
 }
@@ -187,7 +207,9 @@ WorkPtr AroundBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions&
                .text = fmt::format("broadcast: {} from rank {}", text_of(tensors), options.rootRank),
                .tensors = tensors,
                .result = tensors,
-               .begin = [tensors, options](Backend& inner) mutable { return inner.broadcast(tensors, options); }});
+               .begin = [tensors = aliases_of(tensors), options](Backend& inner) mutable {
+                 return inner.broadcast(tensors, options);
+               }});
 }
 
 WorkPtr AroundBackend::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
@@ -197,7 +219,7 @@ WorkPtr AroundBackend::allgather(Lists& outputs, Tensors& inputs, const c10d::Al
                .text = "all_gather: " + text,
                .tensors = joined(outputs, inputs),
                .result = joined(outputs),
-               .begin = [outputs, inputs, options](Backend& inner) mutable {
+               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
                  return inner.allgather(outputs, inputs, options);
                }});
 }
@@ -208,7 +230,7 @@ WorkPtr AroundBackend::_allgather_base(at::Tensor& output, at::Tensor& input, co
                .text = fmt::format("all_gather: {} to {}", text_of(input), text_of(output)),
                .tensors = {output, input},
                .result = {output},
-               .begin = [output, input, options](Backend& inner) mutable {
+               .begin = [output = output.detach(), input = input.detach(), options](Backend& inner) mutable {
                  return inner._allgather_base(output, input, options);
                }});
 }
@@ -219,31 +241,32 @@ WorkPtr AroundBackend::allgather_coalesced(Lists& outputs, Tensors& inputs, cons
                .text = "all_gather_coalesced: " + text_of(inputs),
                .tensors = joined(outputs, inputs),
                .result = joined(outputs),
-               .begin = [outputs, inputs, options](Backend& inner) mutable {
+               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
                  return inner.allgather_coalesced(outputs, inputs, options);
                }});
 }
 
 WorkPtr AroundBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const c10d::AllgatherOptions& options) {
-  return make({.type = OpType::ALLGATHER_INTO_TENSOR_COALESCED,
+  return make({.type = OpType::COALESCED,
                .timeout = options.timeout,
                .text = fmt::format("all_gather_coalesced: {} to {}", text_of(inputs), text_of(outputs)),
                .tensors = joined({inputs}, outputs),
                .result = outputs,
-               .begin = [outputs, inputs, options](Backend& inner) mutable {
+               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
                  return inner.allgather_into_tensor_coalesced(outputs, inputs, options);
                }});
 }
 
 WorkPtr AroundBackend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return make(
-      {.type = OpType::GATHER,
-       .timeout = options.timeout,
-       .text = fmt::format("gather: {} on rank {}", text_of(inputs), options.rootRank),
-       .tensors = joined(outputs, inputs),
-       .result = joined(outputs),
-       .begin = [outputs, inputs, options](Backend& inner) mutable { return inner.gather(outputs, inputs, options); }});
+  return make({.type = OpType::GATHER,
+               .timeout = options.timeout,
+               .text = fmt::format("gather: {} on rank {}", text_of(inputs), options.rootRank),
+               .tensors = joined(outputs, inputs),
+               .result = joined(outputs),
+               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
+                 return inner.gather(outputs, inputs, options);
+               }});
 }
 
 WorkPtr AroundBackend::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) {
@@ -252,7 +275,7 @@ WorkPtr AroundBackend::scatter(Tensors& outputs, Lists& inputs, const c10d::Scat
                .text = fmt::format("scatter: {} from rank {}", text_of(outputs), options.rootRank),
                .tensors = joined(inputs, outputs),
                .result = outputs,
-               .begin = [outputs, inputs, options](Backend& inner) mutable {
+               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
                  return inner.scatter(outputs, inputs, options);
                }});
 }
@@ -290,14 +313,15 @@ void AroundBackend::compare_parts(Agreed& call, std::vector<std::int64_t> sent,
 }
 
 WorkPtr AroundBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  Agreed call{
-      .type = OpType::ALLTOALL,
-      .timeout = options.timeout,
-      .text =
-          fmt::format("all_to_all: a list of {}", inputs.empty() ? "nothing" : name_of(inputs.front().scalar_type())),
-      .tensors = joined({inputs}, outputs),
-      .result = outputs,
-      .begin = [outputs, inputs, options](Backend& inner) mutable { return inner.alltoall(outputs, inputs, options); }};
+  Agreed call{.type = OpType::ALLTOALL,
+              .timeout = options.timeout,
+              .text = fmt::format("all_to_all: a list of {}",
+                                  inputs.empty() ? "nothing" : name_of(inputs.front().scalar_type())),
+              .tensors = joined({inputs}, outputs),
+              .result = outputs,
+              .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
+                return inner.alltoall(outputs, inputs, options);
+              }};
   compare_parts(call, elements_of(inputs), elements_of(outputs));
   return make(std::move(call));
 }
@@ -309,7 +333,8 @@ WorkPtr AroundBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std:
               .text = {},
               .tensors = {output, input},
               .result = {output},
-              .begin = [output, input, output_sizes, input_sizes, options](Backend& inner) mutable {
+              .begin = [output = output.detach(), input = input.detach(), output_sizes, input_sizes,
+                        options](Backend& inner) mutable {
                 return inner.alltoall_base(output, input, output_sizes, input_sizes, options);
               }};
   if (input_sizes.empty() && output_sizes.empty()) {
@@ -360,8 +385,9 @@ WorkPtr AroundBackend::send(Tensors& tensors, int to, int tag) {
   require_rank(to, "rank", collective.here);
   collective.text = fmt::format("send of {} to {}", text_of(tensors), name_of_rank(to, ranks()));
   const auto agreement = Process::current()->mail().send(side_of(to, tag, text_of(tensors), collective.here));
-  return make_message(std::move(collective), to, agreement, tensors.front(),
-                      [tensors, to, tag](Backend& inner) mutable { return inner.send(tensors, to, tag); });
+  return make_message(
+      std::move(collective), to, agreement, tensors.front(),
+      [tensors = aliases_of(tensors), to, tag](Backend& inner) mutable { return inner.send(tensors, to, tag); });
 }
 
 WorkPtr AroundBackend::recv(Tensors& tensors, int from, int tag) {
@@ -370,8 +396,9 @@ WorkPtr AroundBackend::recv(Tensors& tensors, int from, int tag) {
   require_rank(from, "rank", collective.here);
   collective.text = fmt::format("recv of {} from {}", text_of(tensors), name_of_rank(from, ranks()));
   const auto agreement = Process::current()->mail().receive(side_of(from, tag, text_of(tensors), collective.here));
-  return make_message(std::move(collective), from, agreement, tensors.front(),
-                      [tensors, from, tag](Backend& inner) mutable { return inner.recv(tensors, from, tag); });
+  return make_message(
+      std::move(collective), from, agreement, tensors.front(),
+      [tensors = aliases_of(tensors), from, tag](Backend& inner) mutable { return inner.recv(tensors, from, tag); });
 }
 
 WorkPtr AroundBackend::recvAnysource(Tensors& tensors, int tag) {

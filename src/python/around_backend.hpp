@@ -28,7 +28,7 @@ class AroundBackend final : public AgreedBackend {
   AroundBackend(std::string name, std::vector<int> ranks, std::chrono::milliseconds timeout, Inner inner);
 
   const std::string getBackendName() const override { return "lockstep_" + inner_->getBackendName(); }
-  void setTimeout(std::chrono::milliseconds timeout) override;
+  void setTimeout(std::chrono::milliseconds timeout) LOCKSTEP_SINCE_2_9(override);
 
   c10::intrusive_ptr<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;

@@ -50,8 +50,8 @@ AgreedBackend::AgreedBackend(std::string name, std::vector<int> ranks, MadeGroup
       group_{std::move(made.group)},
       all_ranks_{made.is_watched ? Call::Of::all_ranks : Call::Of::unwatched_ranks},
       options_{c10::make_intrusive<Options>("lockstep", timeout)} {
-  options_->group_name = name_;
-  options_->global_ranks_in_group.assign(ranks_.begin(), ranks_.end());
+  LOCKSTEP_SINCE_2_9(options_->group_name = name_);
+  LOCKSTEP_SINCE_2_9(options_->global_ranks_in_group.assign(ranks_.begin(), ranks_.end()));
 }
 
 // How a collective is made.
@@ -242,7 +242,7 @@ WorkPtr AgreedBackend::allgather_coalesced(Lists& outputs, Tensors& inputs, cons
 
 WorkPtr AgreedBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const c10d::AllgatherOptions& options) {
-  Collective collective = begin(OpType::ALLGATHER_INTO_TENSOR_COALESCED, options.timeout);
+  Collective collective = begin(OpType::COALESCED, options.timeout);
   require_pairs(inputs, outputs, collective.here);
   for (std::size_t i = 0; i < inputs.size(); ++i) require_blocks(outputs[i], inputs[i], collective.here);
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -19,6 +19,7 @@
 
 #include "python/call.hpp"
 #include "python/mail.hpp"
+#include "python/torch_version.hpp"
 #include "python/work.hpp"
 
 namespace lockstep::python {
@@ -38,8 +39,8 @@ class AgreedBackend : public c10d::Backend {
   AgreedBackend(std::string name, std::vector<int> ranks, std::chrono::milliseconds timeout);
 
   const std::string getBackendName() const override { return "lockstep"; }
-  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
-  void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+  c10::intrusive_ptr<Options> getBackendOptions() LOCKSTEP_SINCE_2_9(override) { return options_; }
+  void setTimeout(std::chrono::milliseconds timeout) LOCKSTEP_SINCE_2_9(override) { options_->timeout = timeout; }
   std::uint64_t getSequenceNumberForGroup() override { return calls_; }
 
   // In backend_sums.cpp.

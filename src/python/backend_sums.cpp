@@ -127,7 +127,7 @@ WorkPtr AgreedBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& inpu
 
 WorkPtr AgreedBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const c10d::ReduceScatterOptions& options) {
-  Collective collective = begin(OpType::REDUCE_SCATTER_TENSOR_COALESCED, options.timeout);
+  Collective collective = begin(OpType::COALESCED, options.timeout);
   require_pairs(inputs, outputs, collective.here);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     require_blocks(inputs[i], outputs[i], collective.here);

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "python/store_server.hpp"
+#include "python/torch_version.hpp"
 
 namespace lockstep::python {
 
@@ -21,7 +22,7 @@ class JobStore final : public c10d::Store {
   using Bytes = std::vector<std::uint8_t>;
   using Keys = std::vector<std::string>;
 
-  c10::intrusive_ptr<Store> clone() override;
+  c10::intrusive_ptr<Store> clone() LOCKSTEP_SINCE_2_8(override);
   void set(const std::string& key, const Bytes& value) override;
   Bytes get(const std::string& key) override;
   std::int64_t add(const std::string& key, std::int64_t value) override;
@@ -31,7 +32,7 @@ class JobStore final : public c10d::Store {
   std::int64_t getNumKeys() override;
   void wait(const Keys& keys) override { wait(keys, timeout_); }
   void wait(const Keys& keys, const std::chrono::milliseconds& timeout) override;
-  std::vector<std::string> listKeys() override;
+  std::vector<std::string> listKeys() LOCKSTEP_SINCE_2_10(override);
 
  private:
   Bytes ask(Packer question, const std::string& about, std::chrono::milliseconds timeout) const;
