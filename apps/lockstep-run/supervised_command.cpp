@@ -52,6 +52,8 @@ SupervisedCommand::Training SupervisedCommand::read(const std::vector<std::strin
           .reads = {line.training.data, line.training.initial_weights.file, line.training.resume.path},
           .shards = shards,
           .threads = line.training.threads,
+          .keeps_subtrees = line.training.threads > 1 || line.runtime.device == "cuda" ||
+                            line.runtime.reductions.gradient_compression,
           .stall_timeout = line.runtime.stall_timeout};
 }
 
@@ -91,7 +93,10 @@ std::optional<double> SupervisedCommand::relative_time(int ranks, int first_rank
   if (ranks != first_ranks && fixes_ranks()) return std::nullopt;
   const auto count = shards(first_ranks, seen);
   if (!count) return 1. / ranks;
-  if (can_share(*count, ranks)) return static_cast<double>(Shares{*count, ranks}.largest());
+  if (can_share(*count, ranks)) {
+    const Shares shares = training_->keeps_subtrees ? Shares{*count, ranks} : Shares::even(*count, ranks);
+    return static_cast<double>(shares.largest());
+  }
   return ranks == first_ranks ? std::optional{1.} : std::nullopt;  // which it says itself
 }
 

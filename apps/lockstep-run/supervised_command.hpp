@@ -67,6 +67,7 @@ class SupervisedCommand {
     std::vector<std::filesystem::path> reads;
     ShardRequest shards;
     int threads;
+    bool keeps_subtrees;  ///< the ranks have one subtree of the shards each (Reductions::shares)
     std::chrono::duration<double> stall_timeout;
   };
 

@@ -40,9 +40,10 @@ EvaluationResult Trainer::evaluate() && {
     if (is_chief()) require_exportable(options_);
   });
 
+  const Shares shares = this->shares();
   const std::unique_ptr<ShardThreads> threads =
-      ShardThreads::make(strategy_, *model_, threads_, Range::of_rank(shards_, ranks(), strategy_.rank()).size());
-  EvaluationPass pass{strategy_, *model_, task_->samples().test, options_.evaluation_samples, shards_, threads.get()};
+      ShardThreads::make(strategy_, *model_, threads_, shares.of(strategy_.rank()).size());
+  EvaluationPass pass{strategy_, *model_, task_->samples().test, options_.evaluation_samples, shares, threads.get()};
   if (is_chief())
     log::info(fmt::format("evaluating {} from {}: {} {}, {} shards, {} samples", model_->name(), restored.from.string(),
                           ranks(), ranks() == 1 ? "rank" : "ranks", shards_, pass.samples()));

@@ -17,6 +17,7 @@
 #include "core/order/shard_request.hpp"
 #include "sync/checkpoint/program_state.hpp"
 #include "sync/group/replica_group.hpp"
+#include "sync/reduce/reductions.hpp"
 #include "sync/strategy/inside.hpp"
 
 namespace lockstep {
@@ -39,6 +40,10 @@ ShardRequest::Choice Trainer::choose_shards(int ranks) const {
   if (strategy_.stream().kind() == DeviceKind::cuda && options_.shards.kind == ShardRequest::Kind::automatic)
     return {.shards = ranks, .one_per_rank = true};
   return options_.shards.resolve(ranks);
+}
+
+Shares Trainer::shares() const {
+  return inside(strategy_).reductions().shares(shards_, ranks(), threads_ > 1);
 }
 
 void Trainer::load() {

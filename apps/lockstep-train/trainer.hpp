@@ -27,6 +27,7 @@
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "apps/lockstep-train/verification.hpp"
 #include "core/order/shard_request.hpp"
+#include "core/order/shares.hpp"
 #include "sync/checkpoint/exclusive_use.hpp"
 #include "sync/checkpoint/program_state.hpp"
 
@@ -96,6 +97,8 @@ class Trainer {
   void complete_options(CheckpointManager::Parts parts);
   /// LOCAL. The shards of a job of so many ranks.
   ShardRequest::Choice choose_shards(int ranks) const;
+  /// LOCAL. How the ranks share them.
+  Shares shares() const;
   /// In the setup. Makes the kernels and reads the data that `request_` asks for.
   void load();
   /// Makes the model, if all ranks have the same data and kernels.

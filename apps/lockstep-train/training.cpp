@@ -21,6 +21,8 @@
 #include "apps/lockstep-train/saved/training_facts.hpp"
 #include "apps/lockstep-train/tasks/optimizer_choice.hpp"
 #include "apps/lockstep-train/trainer.hpp"
+#include "core/base/element_count.hpp"
+#include "core/base/element_type.hpp"
 #include "core/control/meeting_point.hpp"
 #include "core/order/shard_sizes.hpp"
 #include "core/order/shares.hpp"
@@ -82,11 +84,21 @@ std::int64_t steps_of(const TrainingOptions& options, const BatchSchedule& sched
   return options.steps ? *options.steps : schedule.total_steps(*options.epochs);
 }
 
-/// Empty if all ranks have as many; otherwise " (2 to 4 on a rank)": the others wait for those that have most.
-std::string shares_text(const Shares& shares) {
+/// Empty if all ranks have as many; otherwise " (2 to 3 on a rank)": the others wait for those that have most. Also
+/// what it costs if a rank brings sums of several subtrees, compared with one.
+std::string shares_text(const Shares& shares, std::span<const Variable> variables) {
   std::int64_t least = shares.largest();
   for (int rank = 0; rank < shares.ranks(); ++rank) least = std::min(least, shares.of(rank).size());
-  return least == shares.largest() ? "" : fmt::format(" ({} to {} on a rank)", least, shares.largest());
+  if (least == shares.largest()) return "";
+  const std::string sizes = fmt::format(" ({} to {} on a rank", least, shares.largest());
+  if (!shares.has_several()) return sizes + ")";
+  double bytes = 0;
+  for (const Variable& variable : variables)
+    bytes += static_cast<double>(element_count(variable.shape())) * static_cast<double>(size_of(variable.dtype()));
+  const int most = shares.most_of_rank();
+  return fmt::format(
+      "{}, in up to {} subtrees: {:.1f} times the bytes where gradients are sent, {:.1f} MB more memory)", sizes, most,
+      (most + 1) / 2., (most - 1) * bytes / 1e6);
 }
 
 /// The number of micro-batches asked for. ConfigError if a shard has fewer samples.
@@ -282,8 +294,8 @@ TrainingResult Trainer::train() && {
 
   if (is_chief())
     log::info(fmt::format("training {}: {} {}, {} shards{}, {} steps of {} samples", model_->name(), ranks(),
-                          ranks() == 1 ? "rank" : "ranks", fit_.shards, shares_text({fit_.shards, ranks()}), fit_.steps,
-                          fit_.global_batch));
+                          ranks() == 1 ? "rank" : "ranks", fit_.shards, shares_text(shares(), model_->variables()),
+                          fit_.steps, fit_.global_batch));
   TrainingResult result{
       .ranks = ranks(), .shards = fit_.shards, .device = device_, .model = std::string{model_->name()}};
   result.fit = fit_with_fault(strategy_, *model_, *optimizer_, task_->samples(), fit_,

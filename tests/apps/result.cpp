@@ -152,8 +152,10 @@ TEST_CASE("the small set is learnt in a few epochs, whatever the seed", "[extend
 }
 
 TEST_CASE("where nobody watches, progress is plain lines of the chief on stderr") {
-  const Outcome outcome = run_job(2, short_run());
+  const Outcome outcome = run_job(3, short_run());
   REQUIRE(outcome.exit_code == 0);
+  CHECK_THAT(outcome.err, Catch::Contains("training mlp: 3 ranks, 8 shards (2 to 3 on a rank, in up to 2 subtrees: 1.5 "
+                                          "times the bytes where gradients are sent, 0.1 MB more memory), 3 steps"));
   CHECK(lines_starting_with(outcome.err, "step 1/3  epoch 1/1  loss ").size() == 1);
   CHECK(lines_starting_with(outcome.err, "step 3/3  epoch 1/1  loss ").size() == 1);
   CHECK(lines_starting_with(outcome.err, "test  step 3  epoch 1  loss ").size() == 1);

@@ -14,6 +14,10 @@ TEST_CASE("12 ranks end in the same bytes as 1 with 16 shards") {
   check_same_on({1, 12}, {"--steps", "3", "--shards", "16", "--hidden", "40"});
 }
 
+TEST_CASE("6 and 7 ranks of up to three subtrees end in the same bytes as 1 with 32 shards") {
+  check_same_on({1, 6, 7}, {"--steps", "2", "--shards", "32", "--hidden", "40"});
+}
+
 TEST_CASE("1, 3 and 4 ranks end in the same bytes with batches that eight does not divide") {
   // One shard is empty, and of 4 ranks one has a single sample.
   check_same_on({1, 3, 4}, {"--steps", "10", "--global-batch", "7"});

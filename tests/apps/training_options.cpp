@@ -229,6 +229,9 @@ TEST_CASE("a chosen number of shards fixes the bytes as well, and as many as ran
   const Arguments run = data.mlp({"--steps", "6", "--global-batch", "61"});
   check_same_on_simulated({1, 2, 4}, run + Arguments{"--shards", "4"});
   check_same_on_simulated({1, 8}, run + Arguments{"--shards", "16"});
+  // Of up to three subtrees, which the sums of a joint model take too.
+  check_same_on_simulated({1, 5, 7}, run + Arguments{"--shards", "32"});
+  check_same_on_simulated({1, 5}, data.convnet({"--sync-batch-norm", "--steps", "2", "--shards", "32"}));
   const Trained trained = train_simulated(2, run + Arguments{"--shards", "ranks"});
   CHECK(trained.result["shards"] == 2);
   CHECK(trained.digest() == digest_of(run + Arguments{"--shards", "2"}));

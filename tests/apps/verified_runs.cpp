@@ -52,7 +52,7 @@ TEST_CASE("the ledger is the same on any number of ranks, and after a failure on
   ::setenv("LOCKSTEP_FAULT", "throw:1:6", 1);
   CHECK_THROWS(train_simulated(2, recorded(two)));
   ::unsetenv("LOCKSTEP_FAULT");
-  (void)train_simulated(4, recorded(two) + Arguments{"--resume", "auto"});
+  (void)train_simulated(3, recorded(two) + Arguments{"--resume", "auto"});
   CHECK_FALSE(ledger_of(one).empty());
   CHECK(ledger_of(one) == ledger_of(two));
 }

@@ -60,11 +60,12 @@ void check_sums() {
     if (shards < ranks()) continue;
     for (const std::int64_t count : {3, 20'000}) {
       CAPTURE(shards, count);
-      for (const auto& [what, is_right] :
-           ShardSums<T>{inside(strategy).reductions(), rank(), ranks(), shards, count}.results()) {
-        CAPTURE(what);
-        CHECK(is_right);
-      }
+      ShardSums<T> sums{inside(strategy).reductions(), rank(), ranks(), shards, count};
+      for (const auto& results : {sums.results(), sums.results_of_subtrees()})
+        for (const auto& [what, is_right] : results) {
+          CAPTURE(what);
+          CHECK(is_right);
+        }
     }
   }
 }

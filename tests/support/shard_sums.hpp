@@ -16,6 +16,7 @@
 #include "core/order/shares.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/reduce/slice_map.hpp"
+#include "sync/reduce/subtrees.hpp"
 
 namespace lockstep::test {
 
@@ -25,7 +26,12 @@ class ShardSums {
  public:
   /// `reductions` must outlive it.
   ShardSums(Reductions& reductions, int rank, int ranks, int shards, std::int64_t count)
-      : reductions_{reductions}, shards_{shards}, count_{count}, rank_{rank}, own_{Shares{shards, ranks}.of(rank)} {}
+      : reductions_{reductions},
+        shards_{shards},
+        count_{count},
+        rank_{rank},
+        ranks_{ranks},
+        own_{Shares{shards, ranks}.of(rank)} {}
 
   /// What each kind of sum gives: its name, and whether this rank has got the tree over all shards.
   std::vector<std::pair<std::string, bool>> results() {
@@ -79,6 +85,52 @@ class ShardSums {
     return results;
   }
 
+  /// The same of ranks that have several subtrees each (Shares::even).
+  std::vector<std::pair<std::string, bool>> results_of_subtrees() {
+    const Shares shares = Shares::even(shards_, ranks_);
+    const Tensor expected = sum_of({0, shards_});
+    std::vector<std::pair<std::string, bool>> results;
+    for (const bool in_shared : {false, true}) {
+      const std::size_t bytes = static_cast<std::size_t>(count_) * sizeof(T);
+      const SharedAllocation shared = reductions_.allocate_shared(bytes);
+      const Tensor apart = Tensor::zeros(detail::dtype_of<T>, {count_});
+      const TensorView home = in_shared && shared.memory.data()
+                                  ? TensorView{static_cast<std::byte*>(shared.memory.data()), {count_}, apart.dtype()}
+                                  : apart.view();
+      const Subtrees subtrees{reductions_, shares, rank_, home};
+      const Reductions::OfSubtrees of_subtrees{reductions_, subtrees};
+      const auto bring = [&] {
+        const std::vector<TensorView> parts = subtrees.parts_of(home);
+        for (std::size_t part = 0; part < parts.size(); ++part)
+          copy(sum_of(shares.subtrees_of(rank_)[part]).view(), parts[part], Stream::host());
+      };
+      const auto is_right = [&](std::int64_t first, std::int64_t count) {
+        const std::size_t offset = static_cast<std::size_t>(first) * sizeof(T);
+        return std::memcmp(home.data() + offset, expected.view().data() + offset,
+                           static_cast<std::size_t>(count) * sizeof(T)) == 0;
+      };
+      const std::string where = in_shared ? " in shared memory" : "";
+      bring();
+      // Half of the memory each, as buckets of gradients are.
+      Work first = reductions_.start(home.slice(0, count_ / 2));
+      Work second = reductions_.start(home.slice(count_ / 2, count_ - count_ / 2));
+      first.wait();
+      second.wait();
+      results.emplace_back("start" + where, is_right(0, count_));
+      bring();
+      const std::array<std::int64_t, 1> counts{count_};
+      const Sliced message{home, std::make_shared<const detail::SliceMap>(reductions_.packing(), counts, sizeof(T),
+                                                                          reductions_.slice_owners())};
+      reductions_.start_scatter(message).wait();
+      bool has_slices = true;
+      for (const auto& slice : message.slices->of(rank_)) has_slices &= is_right(slice.first, slice.count);
+      results.emplace_back("start_scatter" + where, has_slices);
+      reductions_.gather_slices({&message, 1});
+      results.emplace_back("gather_slices" + where, is_right(0, count_));
+    }
+    return results;
+  }
+
   /// The sum of all ranks' parts, as if they were of so many shards.
   std::vector<T> sum_over(int shards) {
     const Reductions::OfShards of_shards{reductions_, shards};
@@ -108,7 +160,7 @@ class ShardSums {
   Reductions& reductions_;
   int shards_;
   std::int64_t count_;
-  int rank_;
+  int rank_, ranks_;
   Range own_;
 };
 

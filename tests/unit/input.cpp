@@ -1,7 +1,11 @@
 // Batches, shards and the order of the samples.
 #include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <functional>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -117,6 +121,61 @@ TEST_CASE("shares know who has a shard, and the additions that are left to the r
   // The tree over the ranks themselves.
   for (const int ranks : {1, 2, 3, 4, 6, 7, 8}) CHECK(Shares{8, ranks}.additions().empty());
   CHECK(Shares{5, 5}.additions().empty());
+}
+
+/// The smallest largest share of ranks that have up to most_subtrees of `shards` shards each, from shard `first` on.
+/// The slow way: all cuts, and subtrees by the definition of the tree.
+std::int64_t smallest_largest(int shards, int ranks) {
+  const std::function<int(Range, Range)> subtrees_in = [&](const Range& tree, const Range& part) {
+    if (part.last <= tree.first || tree.last <= part.first) return 0;
+    if (part.first <= tree.first && tree.last <= part.last) return 1;
+    const auto rest = static_cast<std::uint64_t>(tree.size() - 1);
+    const std::int64_t middle = tree.first + static_cast<std::int64_t>(std::bit_floor(rest));
+    return subtrees_in({tree.first, middle}, part) + subtrees_in({middle, tree.last}, part);
+  };
+  std::vector<std::int64_t> best(static_cast<std::size_t>(shards) + 1, shards + 1);  // of the ranks so far, up to there
+  best.front() = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<std::int64_t> with(best.size(), shards + 1);
+    for (std::int64_t last = 1; last <= shards; ++last)
+      for (std::int64_t first = 0; first < last; ++first)
+        if (subtrees_in({0, shards}, {first, last}) <= Shares::most_subtrees) {
+          auto& place = with[static_cast<std::size_t>(last)];
+          place = std::min(place, std::max(best[static_cast<std::size_t>(first)], last - first));
+        }
+    best = std::move(with);
+  }
+  return best.back();
+}
+
+TEST_CASE("even shares have the smallest largest one that few subtrees allow") {
+  for (int shards = 1; shards <= 64; ++shards)
+    for (int ranks = 1; ranks <= shards; ++ranks) {
+      CAPTURE(shards, ranks);
+      const Shares shares = Shares::even(shards, ranks), whole{shards, ranks};
+      std::int64_t next = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        REQUIRE(shares.of(rank).first == next);
+        REQUIRE(shares.of(rank).size() > 0);
+        for (const Range& subtree : shares.subtrees_of(rank)) {
+          REQUIRE(subtree.first == std::exchange(next, subtree.last));
+          // As the tree is cut: a power of two of shards, from a multiple of it on, or the last of all.
+          const auto size = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(subtree.size())));
+          REQUIRE(subtree.first % size == 0);
+          REQUIRE((subtree.size() == size || subtree.last == shards));
+        }
+        REQUIRE(shares.of(rank).last == next);
+        REQUIRE(shares.subtrees_of(rank).size() <= Shares::most_subtrees);
+      }
+      REQUIRE(next == shards);
+      CHECK(shares.largest() <= whole.largest());
+      CHECK((shares.largest() == whole.largest()) == !shares.has_several());
+      if (shards <= 16 || shards == 32) CHECK(shares.largest() == smallest_largest(shards, ranks));
+      if (shards <= 16) CHECK(shares.largest() == (shards + ranks - 1) / ranks);
+    }
+  CHECK(Shares::even(8, 3).largest() == 3);
+  CHECK(Shares::even(32, 7).largest() == 5);
+  CHECK(Shares::even(8, 3).additions() == std::vector<std::uint8_t>{0, 1, 0, 1, 2});  // (01 + 23) + ((4 + 5) + 67)
 }
 
 TEST_CASE("a job that asks for nothing has 8 shards, or the next power of two and a line that says so") {

@@ -72,7 +72,9 @@ struct Result {
 };
 
 /// On one rank, whose sums over the ranks are what it brings.
-Result train(Convnet& model, const JointBatch& batch, std::span<const GradientBuffer> gradients) {
+Result train(Convnet& model, JointBatch batch, std::span<const GradientBuffer> gradients) {
+  const Range all{0, std::ssize(gradients)};
+  batch.subtrees = {&all, 1};
   const auto communicator = make_local_communicator();
   const auto reductions = test::in_fixed_order(*communicator);
   const SumList list{gradients.front().dtype(), model.joint()->joint_sums()};

@@ -17,16 +17,20 @@ using lockstep::test::ThreadCommunicator;
 
 namespace {
 
+enum class Of { whole_subtrees, several };
+
 /// What some rank has got wrong, on nodes of so many ranks.
 template <class T>
-std::string wrong(ReductionOptions::Kind kind, int ranks, int ranks_of_node, int shards, std::int64_t count) {
+std::string wrong(ReductionOptions::Kind kind, int ranks, int ranks_of_node, int shards, std::int64_t count,
+                  Of of = Of::whole_subtrees) {
   std::vector<int> nodes;
   for (int rank = 0; rank < ranks; ++rank) nodes.push_back(rank / ranks_of_node);
   std::vector<std::string> of_rank(static_cast<std::size_t>(ranks));
   on_threads(ranks, [&](ThreadCommunicator& communicator) {
     const int rank = communicator.rank();
     const auto reductions = test::reductions_of(communicator, {.kind = kind}, nodes);
-    for (const auto& [what, is_right] : test::ShardSums<T>{*reductions, rank, ranks, shards, count}.results())
+    test::ShardSums<T> sums{*reductions, rank, ranks, shards, count};
+    for (const auto& [what, is_right] : of == Of::several ? sums.results_of_subtrees() : sums.results())
       if (!is_right) of_rank[static_cast<std::size_t>(rank)] += what + " on " + std::to_string(rank) + "; ";
   });
   std::string all;
@@ -51,6 +55,17 @@ TEST_CASE("a sum over shards has the same bits on any number of nodes") {
       for (const std::int64_t count : {3, 5'000}) {
         CAPTURE(ranks, ranks_of_node, shards, count);
         CHECK(wrong<float>(ReductionOptions::Kind::automatic, ranks, ranks_of_node, shards, count) == "");
+      }
+}
+
+TEMPLATE_TEST_CASE("a sum over shards has the same bits where ranks have several subtrees", "", float, double) {
+  for (const auto& [shards, ranks] : {std::pair{8, 3}, {12, 5}, {16, 6}, {32, 7}, {13, 5}})
+    for (const int ranks_of_node : {ranks, 1})
+      for (const std::int64_t count : {6, 50'000}) {
+        CAPTURE(shards, ranks, ranks_of_node, count);
+        REQUIRE(Shares::even(shards, ranks).has_several());
+        CHECK(wrong<TestType>(ReductionOptions::Kind::fixed_order, ranks, ranks_of_node, shards, count, Of::several) ==
+              "");
       }
 }
 

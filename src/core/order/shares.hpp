@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
+#include <span>
 #include <vector>
 
 #include <lockstep/core/order/range.hpp>
@@ -10,18 +12,25 @@
 
 namespace lockstep {
 
-/// Adjacent shards for each rank, in the order of ranks: one whole subtree of the sum over all shards,
+/// Adjacent shards for each rank, in the order of ranks, in subtrees of the sum over all shards,
 ///
 ///   tree(first, last) = tree(first, middle) + tree(middle, last), middle = first + the largest power of two below
 ///   last - first
 ///
-/// so that the ranks only have to add up the rest of the tree. The largest subtree, the first of several, is cut into
-/// its two halves, until there is one for each rank. Of a power of two of shards, the largest share is less than twice
-/// the mean; all are equal on a power of two of ranks.
+/// so that each rank adds up its own subtrees, and the ranks only have to add up the rest of the tree.
 class LOCKSTEP_PARTS_API Shares {
  public:
-  /// InvalidArgument unless there are one rank or more, and a shard for each.
+  /// One whole subtree for each rank. The largest subtree, the first of several, is cut into its two halves, until
+  /// there is one for each rank. Of a power of two of shards, the largest share is less than twice the mean; all are
+  /// equal on a power of two of ranks. InvalidArgument unless there are one rank or more, and a shard for each.
   Shares(int shards, int ranks);
+
+  /// The most subtrees of a rank that `even` gives: what a rank sends grows with them.
+  static constexpr int most_subtrees = 3;
+
+  /// The same, or up to most_subtrees subtrees for each rank where that makes the largest share smaller: as small as
+  /// possible, with the fewest subtrees.
+  static Shares even(int shards, int ranks);
 
   int shards() const { return static_cast<int>(bounds_.back()); }
   int ranks() const { return static_cast<int>(bounds_.size()) - 1; }
@@ -34,12 +43,28 @@ class LOCKSTEP_PARTS_API Shares {
   /// The rank that has a shard.
   int owner_of(std::int64_t shard) const;
 
-  /// The rest of the tree, for a sum that takes the ranks' parts in order and puts each on a stack: how many additions
+  /// Whether a rank has several subtrees.
+  bool has_several() const { return std::ssize(subtrees_) > ranks(); }
+
+  /// The subtrees of all ranks in order, and those of one. They are numbered in that order: those of rank r begin with
+  /// numbers()[r], and end before numbers()[r + 1].
+  std::span<const Range> subtrees() const { return subtrees_; }
+  std::span<const Range> subtrees_of(int rank) const;
+  std::span<const int> numbers() const { return numbers_; }
+
+  /// The most subtrees of a rank.
+  int most_of_rank() const;
+
+  /// The rest of the tree, for a sum that takes the subtrees in order and puts each on a stack: how many additions
   /// follow, each of the two topmost parts. Empty if they are those of as many ranks with one shard each.
   std::vector<std::uint8_t> additions() const;
 
  private:
+  explicit Shares(std::vector<std::int64_t> bounds);
+
   std::vector<std::int64_t> bounds_;
+  std::vector<Range> subtrees_;
+  std::vector<int> numbers_;
 };
 
 }  // namespace lockstep

@@ -3,14 +3,35 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include <lockstep/core/order/range.hpp>
 #include <lockstep/core/tensor/tensor.hpp>
 #include <lockstep/models/nn/gradient_buffer.hpp>
 
 #include "models/nn/shard_sums.hpp"
 
 namespace lockstep {
+
+/// Gradients and statistics of several shards, side by side in memory.
+class ShardBuffers {
+ public:
+  ShardBuffers(const nn::GradientBuffer& like, std::int64_t shards);
+
+  std::span<const nn::GradientBuffer> of_each() const { return of_each_; }
+
+  /// Adds those of `others`, which must have as many shards.
+  void add(const ShardBuffers& others);
+
+  /// Adds up some of the shards as a tree into `sum`, which must have the same layout.
+  void sum_up(const Range& shards, const nn::GradientBuffer& sum) const;
+
+ private:
+  Stream& stream_;
+  Tensor gradients_, statistics_;
+  std::vector<nn::GradientBuffer> of_each_;
+};
 
 /// Adds up gradients and statistics: those of a shard's micro-batches one after the other, in order, and those of
 /// shards as their tree. Each variable's gradient is added as soon as it is ready.
@@ -39,7 +60,7 @@ class Accumulation final : private nn::GradientBuffer::Listener {
   void on_ready(std::size_t variable) override;
 
   nn::ShardSums shards_;
-  Tensor gradients_, statistics_;
+  ShardBuffers room_;
   nn::GradientBuffer micro_batch_;  ///< for micro-batches after the first of a shard
   nn::GradientBuffer shard_;        ///< of the current shard
   int micro_batches_;

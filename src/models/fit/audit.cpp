@@ -32,20 +32,18 @@ std::optional<std::int64_t> Audit::begin(std::int64_t step) {
 
 void Audit::reserve() {
   if (buffer_) return;
-  Stream& stream = sum_.stream();
-  gradients_ = Tensor::zeros(sum_.dtype(), {sum_.count()}, stream);
-  statistics_ = Tensor::zeros(sum_.dtype(), {sum_.statistics().count()}, stream);
-  buffer_ = sum_.at(gradients_.view()).with_statistics(statistics_.view());
-  if (shards_.micro_batches() > 1) accumulation_.emplace(*buffer_, shards_.micro_batches());
+  buffer_.emplace(sum_, 1);
+  if (shards_.micro_batches() > 1) accumulation_.emplace(buffer_->of_each().front(), shards_.micro_batches());
 }
 
 AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::int64_t> samples) {
   reserve();
-  const std::span<const Variable> variables = buffer_->variables();
+  const nn::GradientBuffer& buffer = buffer_->of_each().front();
+  const std::span<const Variable> variables = buffer.variables();
   ShardRecord record{variables.size()};
   nn::ShardLosses losses;
   if (accumulation_) {
-    accumulation_->begin(*buffer_, 1);
+    accumulation_->begin(buffer, 1);
     accumulation_->begin_shard(0);
   }
   for (int number = 0; number < shards_.micro_batches(); ++number) {
@@ -55,8 +53,8 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
     faults_.read(batch);
     record.add_samples(batch);
     BusyClock::enter(BusyClock::Part::forward);
-    const nn::GradientBuffer gradients = accumulation_ ? accumulation_->next() : *buffer_;
-    losses.push(0, model_.train_shard(batch, loaded.places(step_).front(), gradients), batch);
+    const nn::GradientBuffer gradients = accumulation_ ? accumulation_->next() : buffer;
+    losses.push(0, model_.train_shard(batch, loaded.places(step_).front(), gradients), batch.counted_labels());
     if (accumulation_) accumulation_->push();
   }
   if (accumulation_) {
@@ -64,11 +62,11 @@ AuditedShard::Digests Audit::compute(std::int64_t shard, std::span<const std::in
     accumulation_->finish();
   }
   for (std::size_t variable = 0; variable < variables.size(); ++variable) {
-    const TensorView gradient = buffer_->of(variables[variable]);
+    const TensorView gradient = buffer.of(variables[variable]);
     faults_.computed(StepFaults::foreign, variable, gradient);
     record.add_gradient(variable, gradient);
   }
-  if (buffer_->statistics().count() > 0) record.set_statistics(buffer_->statistics());
+  if (buffer.statistics().count() > 0) record.set_statistics(buffer.statistics());
   record.set_loss(losses.of_shard(0));
   return record.values();
 }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <lockstep/core/base/here.hpp>
-#include <lockstep/core/tensor/tensor.hpp>
 #include <lockstep/models/nn/gradient_buffer.hpp>
 #include <lockstep/models/nn/model.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
@@ -70,8 +69,7 @@ class Audit {
   std::optional<AuditRound> round_;  ///< of this step
 
   // Memory for a shard that is not this rank's own, from the first audit on.
-  Tensor gradients_, statistics_;
-  std::optional<nn::GradientBuffer> buffer_;
+  std::optional<ShardBuffers> buffer_;
   std::optional<Accumulation> accumulation_;  ///< empty if a shard is one micro-batch
 };
 

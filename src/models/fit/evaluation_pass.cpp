@@ -12,7 +12,7 @@
 
 #include "core/control/busy_clock.hpp"
 #include "models/nn/shard_losses.hpp"
-#include "sync/reduce/reductions.hpp"
+#include "sync/reduce/subtrees.hpp"
 #include "sync/strategy/inside.hpp"
 
 namespace lockstep {
@@ -55,17 +55,14 @@ double mean_per_label(double sum, double weight) {
 }
 
 EvaluationPass::EvaluationPass(Strategy& strategy, nn::Model& model, const SampleSource& test,
-                               std::optional<std::int64_t> samples, int shards, ShardThreads* team)
+                               std::optional<std::int64_t> samples, const Shares& shares, ShardThreads* team)
     : strategy_{strategy},
       model_{model},
       test_{test},
       samples_{std::min(samples.value_or(test.count()), test.count())},
-      batch_{batch_of(test, samples_, shards)},
-      shards_{test,
-              batch_,
-              {.shards = shards},
-              Range::of_rank(shards, strategy.num_replicas_in_sync(), strategy.rank()),
-              strategy.stream()},
+      batch_{batch_of(test, samples_, shares.shards())},
+      shares_{shares},
+      shards_{test, batch_, {.shards = shares.shards()}, shares.of(strategy.rank()), strategy.stream()},
       team_{team},
       sums_{DType::f64, Sums::lanes} {}
 
@@ -84,8 +81,10 @@ void EvaluationPass::run(Observer::Evaluation& report, Observer& observer, const
   std::vector<std::int64_t> all(static_cast<std::size_t>(samples_));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
 
-  // This rank's part of each batch; all are reduced at once, so an evaluation is one merge_call.
-  std::vector<double> parts;
+  // Of each batch, those of this rank's subtrees; all are reduced at once, so an evaluation is one merge_call.
+  const std::span<const Range> subtrees = shares_.subtrees_of(strategy_.rank());
+  std::vector<std::vector<double>> parts(subtrees.size());
+  std::vector<double> sums;
   std::int64_t correct = 0;
   const auto evaluate_shards = [&](ReplicaContext& context) {
     for (std::int64_t first = 0; first < samples_; first += batch_) {
@@ -93,14 +92,16 @@ void EvaluationPass::run(Observer::Evaluation& report, Observer& observer, const
       const auto samples = std::span{all}.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size));
       const SampleBatch::Group& shards = shards_.load_all(samples, 0, team_).group;
       const std::vector<ops::Kernels::BatchLoss> results = evaluate(shards);
-      for (std::size_t shard = 0; shard < results.size(); ++shard) {
-        std::ranges::copy(sums_of(results[shard], shards.batches[shard]).of, sums_.next().elements<double>().begin());
-        sums_.push();
-        correct += results[shard].correct;
+      std::size_t shard = 0;
+      for (std::size_t subtree = 0; subtree < subtrees.size(); ++subtree) {
+        for (std::int64_t left = subtrees[subtree].size(); left > 0; --left, ++shard) {
+          std::ranges::copy(sums_of(results[shard], shards.batches[shard]).of, sums_.next().elements<double>().begin());
+          sums_.push();
+          correct += results[shard].correct;
+        }
+        parts[subtree].resize(parts[subtree].size() + Sums::lanes);
+        sums_.finish(nn::view_of(std::span{parts[subtree]}.last(Sums::lanes)));
       }
-      Sums of_batch;
-      sums_.finish({reinterpret_cast<std::byte*>(of_batch.of.data()), {Sums::lanes}, DType::f64});
-      parts.insert(parts.end(), of_batch.of.begin(), of_batch.of.end());
       observer.on_evaluating({.step = report.step,
                               .epoch = report.epoch,
                               .done = first + size,
@@ -108,15 +109,17 @@ void EvaluationPass::run(Observer::Evaluation& report, Observer& observer, const
                               .seconds = seconds()});
     }
     test_.require_unchanged();
-    const Reductions::OfShards of_shards{inside(strategy_).reductions(), shards_.of_all()};
-    const auto sums =
-        context.all_reduce(ReduceOp::sum, std::tuple{Tensor::from(parts, {std::ssize(parts)}), correct}, here);
-    parts = std::get<0>(sums).to_vector<double>();
-    correct = std::get<1>(sums);
+    sums.resize(parts.front().size());
+    PlacedSum placed{shares_, strategy_.rank(), DType::f64, std::ssize(sums)};
+    for (std::size_t subtree = 0; subtree < parts.size(); ++subtree)
+      std::ranges::copy(parts[subtree], placed.of_own(subtree).elements<double>().begin());
+    const auto of_all = context.all_reduce(ReduceOp::sum, std::tuple{placed.integers(), correct}, here);
+    placed.finish(std::get<0>(of_all), nn::view_of(sums));
+    correct = std::get<1>(of_all);
   };
   strategy_.run(evaluate_shards, {}, here);
   Sums total;
-  for (std::size_t i = 0; i < parts.size(); ++i) total.of[i % Sums::lanes] += parts[i];
+  for (std::size_t i = 0; i < sums.size(); ++i) total.of[i % Sums::lanes] += sums[i];
   const double weight = total.of[Sums::weight];
   report.samples = samples_;
   report.loss = mean_per_label(total.of[Sums::loss], weight);

@@ -10,6 +10,7 @@
 #include <lockstep/sync/reduce/fixed_order.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
 
+#include "core/order/shares.hpp"
 #include "models/fit/rank_shards.hpp"
 #include "models/fit/shard_threads.hpp"
 
@@ -26,7 +27,7 @@ class EvaluationPass {
   /// On `samples` samples of `test`, on all if it is empty or there are fewer; on the threads of `team`, or on the
   /// caller's. Everything must outlive it.
   EvaluationPass(Strategy& strategy, nn::Model& model, const SampleSource& test, std::optional<std::int64_t> samples,
-                 int shards, ShardThreads* team);
+                 const Shares& shares, ShardThreads* team);
 
   std::int64_t samples() const { return samples_; }
 
@@ -41,6 +42,7 @@ class EvaluationPass {
   const SampleSource& test_;
   std::int64_t samples_;
   std::int64_t batch_;
+  const Shares& shares_;
   RankShards shards_;
   ShardThreads* team_;
   FixedOrderAccumulator sums_;  ///< of a batch, shard by shard

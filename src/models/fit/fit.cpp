@@ -16,6 +16,7 @@
 #include "core/control/meeting_point.hpp"
 #include "core/control/tag.hpp"
 #include "core/order/sample_order.hpp"
+#include "core/order/shares.hpp"
 #include "models/fit/accumulation.hpp"
 #include "models/fit/evaluation_pass.hpp"
 #include "models/fit/fit_options.hpp"
@@ -34,6 +35,7 @@
 #include "models/ops/answer.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/optim/computed_step.hpp"
+#include "sync/reduce/subtrees.hpp"
 #include "sync/strategy/fit_progress.hpp"
 #include "sync/strategy/inside.hpp"
 
@@ -121,13 +123,14 @@ class SendWhenReady final : public nn::GradientBuffer::Listener {
 class Fit {
  public:
   Fit(Strategy& strategy, nn::Model& model, Optimizer& optimizer, const FitOptions::Samples& data,
-      const FitOptions& options, const std::optional<InjectedFault>& fault, const Here& here)
+      const FitOptions& options, Shares shares, const std::optional<InjectedFault>& fault, const Here& here)
       : strategy_{strategy},
         model_{model},
         optimizer_{optimizer},
         options_{options},
         here_{here},
         rank_{strategy.rank()},
+        shares_{std::move(shares)},
         schedule_{data.train.count(), options.global_batch},
         samples_{data.train, schedule_, options.seed},
         sum_{strategy.store(), model.variables()},
@@ -137,14 +140,15 @@ class Fit {
         train_shards_{data.train,
                       schedule_.largest_batch(),
                       {options.shards, options.accumulate},
-                      Range::of_rank(options.shards, strategy.num_replicas_in_sync(), rank_),
+                      shares_.of(rank_),
                       strategy.stream()},
         threads_{ShardThreads::make(strategy, model, options.threads, train_shards_.count())},
         faults_{fault, rank_, train_shards_.count(), model.variables().size(), strategy.stream()},
-        evaluation_{strategy, model, data.test, options.evaluation_samples, options.shards, threads_.get()},
-        checks_{strategy,        model,  sum_.with_statistics(statistics_.view()), train_shards_, options,
+        evaluation_{strategy, model, data.test, options.evaluation_samples, shares_, threads_.get()},
+        checks_{strategy,        model,  sum_.with_statistics(statistics_.view()), train_shards_, shares_, options,
                 takes_audited(), faults_} {
     sum_ = sum_.with_statistics(statistics_.view());
+    place_subtrees();
     if (nn::JointModel* const joint = model.joint()) {
       joint_gradients_.emplace(*joint, sum_, train_shards_);
       sums_on_the_way_ = joint_gradients_->sums();
@@ -160,7 +164,9 @@ class Fit {
 
  private:
   /// Whether start_gradients computes the rank's shards, in one call of the model.
-  bool takes_audited() const { return !threads_ && options_.accumulate == 1 && !model_.joint(); }
+  bool takes_audited() const {
+    return !threads_ && options_.accumulate == 1 && !model_.joint() && !shares_.has_several();
+  }
 
   /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels. Losses and gradients
   /// are divided by what these weigh.
@@ -169,12 +175,9 @@ class Fit {
   void load_ahead();
   Optimizer::StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
                                         Optimizer::AgreedStep& agreed);
-  StartedShards start_joint_gradients(std::int64_t step, std::span<const std::int64_t> samples, DeclaredSums& ranks,
-                                      const nn::GradientBuffer& sum);
-  StartedShards start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                const nn::GradientBuffer& sum);
-  StartedShards accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                     const nn::GradientBuffer& sum);
+  void place_subtrees();
+  StartedShards start_gradients(std::int64_t step, const RankShards::Loaded& shards, const Subtree& subtree);
+  StartedShards accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples, const Subtree& subtree);
   /// Of the micro-batch of each shard, the first of which is number `first` of this rank's.
   void note_read(const SampleBatch::Group& read, std::int64_t first);
   std::int64_t evaluations_from(std::int64_t step) const;
@@ -189,10 +192,14 @@ class Fit {
   const FitOptions& options_;
   Here here_;  ///< where the program called fit: its runs and calls are there for messages
   int rank_;
+  Shares shares_;
   BatchSchedule schedule_;
   StepSamples samples_;
-  nn::GradientBuffer sum_;  ///< gradients and statistics of this rank's shards, summed, in the store
+  nn::GradientBuffer sum_;  ///< gradients and statistics of this rank's last subtree, and of all ranks, in the store
   Tensor statistics_;
+  std::optional<Subtrees> several_;  ///< for the gradients, if a rank has several
+  std::vector<Tensor> other_statistics_;
+  std::vector<Subtree> subtrees_;  ///< of this rank
   std::vector<Optimizer::Gradient> gradients_;
   RankShards train_shards_;
   std::unique_ptr<ShardThreads> threads_;  ///< null: the program's own computes all shards
@@ -217,40 +224,60 @@ Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const st
   BusyClock::enter(BusyClock::Part::data);
   // Where single shards are looked at, these are spoilt.
   SendWhenReady ready{agreed, sum_, options_.frozen, checks_.watch() ? nullptr : &faults_};
-  const nn::GradientBuffer sum = sum_.reporting_to(ready);
-  StartedShards started = joint_gradients_ ? start_joint_gradients(step, samples, inside.sums, sum)
-                          : accumulation_  ? accumulate_gradients(step, samples, sum)
-                                           : start_gradients(step, samples, sum);
+  std::vector<Subtree> subtrees = subtrees_;
+  subtrees.back().sum = sum_.reporting_to(ready);
+  std::vector<StartedShards> started;
+  if (joint_gradients_) {
+    const auto read = [&](const SampleBatch::Group& micro_batch) { note_read(micro_batch, 0); };
+    started = joint_gradients_->compute(step, samples, inside.sums, subtrees, {read, checks_.watch()});
+  } else if (accumulation_) {
+    for (const Subtree& each : subtrees) started.push_back(accumulate_gradients(step, samples, each));
+  } else {
+    const std::optional<std::int64_t> audited = checks_.audited();
+    const RankShards::Loaded shards =
+        audited ? train_shards_.load_all_and(samples, *audited) : train_shards_.load_all(samples, 0, threads_.get());
+    note_read(shards.group, 0);
+    for (const Subtree& each : subtrees) started.push_back(start_gradients(step, shards, each));
+  }
   checks_.bring(samples, integers_);
-  inside.complete = [loss = std::move(started.loss)](Optimizer::StepSums& sums) {
-    const ops::Kernels::BatchLoss result = loss.read();
-    sums.loss = result.loss_sum;
-    sums.correct = result.correct;
-    sums.weight = result.weight;
+  Optimizer::StepSums own;
+  for (const StartedShards& each : started) own.samples += each.labels;
+  inside.complete = [this, &inside, started = std::move(started)](Optimizer::StepSums& sums) {
+    for (std::size_t i = 0; i < started.size(); ++i) {
+      const ops::Kernels::BatchLoss result = started[i].loss.read();
+      sums.correct += result.correct;
+      inside.subtrees.push_back({result.loss_sum, result.weight.value_or(static_cast<double>(started[i].labels)),
+                                 subtrees_[i].sum.statistics()});
+    }
   };
-  return {.samples = started.labels};
+  return own;
 }
 
-StartedShards Fit::start_joint_gradients(std::int64_t step, std::span<const std::int64_t> samples, DeclaredSums& ranks,
-                                         const nn::GradientBuffer& sum) {
-  const auto read = [&](const SampleBatch::Group& micro_batch) { note_read(micro_batch, 0); };
-  return joint_gradients_->compute(step, samples, ranks, sum, {read, checks_.watch()});
+/// The last subtree is added up in the store, and the others first: so sums can be sent while the last one is computed.
+void Fit::place_subtrees() {
+  if (shares_.has_several()) several_.emplace(inside(strategy_).reductions(), shares_, rank_, sum_.flat());
+  for (const Range& each : shares_.subtrees_of(rank_)) {
+    const std::int64_t before = shares_.of(rank_).first;
+    subtrees_.push_back({{each.first - before, each.last - before}, sum_});
+    if (each.last == shares_.of(rank_).last) return;
+    const Tensor& statistics = other_statistics_.emplace_back(Tensor::zeros(sum_.dtype(), statistics_.shape()));
+    subtrees_.back().sum =
+        sum_.at(several_->others_of(sum_.flat())[subtrees_.size() - 1]).with_statistics(statistics.view());
+  }
 }
 
-StartedShards Fit::start_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                   const nn::GradientBuffer& sum) {
-  const std::optional<std::int64_t> audited = checks_.audited();
-  const RankShards::Loaded shards =
-      audited ? train_shards_.load_all_and(samples, *audited) : train_shards_.load_all(samples, 0, threads_.get());
-  note_read(shards.group, 0);
+StartedShards Fit::start_gradients(std::int64_t step, const RankShards::Loaded& shards, const Subtree& subtree) {
   BusyClock::enter(BusyClock::Part::forward);
-  const std::vector<nn::Model::ShardPlace> places = shards.places(step);
-  const std::int64_t labels =
-      shards.group.counted_labels() - (audited ? shards.group.batches.back().counted_labels() : 0);
-  nn::ShardWatch* const watch = checks_.watch();
-  if (threads_) return {labels, threads_->train_shards(shards.group, places, sum, watch)};
-  if (watch) return {labels, model_.train_watched(shards.group, places, sum, *watch)};
-  return {labels, model_.start_shards(shards.group, places, sum)};
+  std::optional<SampleBatch::Group> part;
+  if (several_) part = part_of(shards.group, subtree.shards);
+  const SampleBatch::Group& own = part ? *part : shards.group;
+  const std::vector<nn::Model::ShardPlace> all = shards.places(step);
+  const auto places = std::span{all}.subspan(static_cast<std::size_t>(subtree.shards.first), own.batches.size());
+  const std::int64_t labels = own.counted_labels() - (checks_.audited() ? own.batches.back().counted_labels() : 0);
+  nn::ShardWatch* const watch = checks_.watch(subtree.shards.first);
+  if (threads_) return {labels, threads_->train_shards(own, places, subtree.sum, watch)};
+  if (watch) return {labels, model_.train_watched(own, places, subtree.sum, *watch)};
+  return {labels, model_.start_shards(own, places, subtree.sum)};
 }
 
 void Fit::note_read(const SampleBatch::Group& read, std::int64_t first) {
@@ -260,27 +287,28 @@ void Fit::note_read(const SampleBatch::Group& read, std::int64_t first) {
 
 /// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
 StartedShards Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                        const nn::GradientBuffer& sum) {
+                                        const Subtree& subtree) {
   std::int64_t labels = 0;
   nn::ShardLosses losses;
-  accumulation_->begin(sum, train_shards_.count(), checks_.watch());
-  for (std::int64_t shard = 0; shard < train_shards_.count(); ++shard) {
+  nn::ShardWatch* const watch = checks_.watch(subtree.shards.first);
+  accumulation_->begin(subtree.sum, subtree.shards.size(), watch);
+  for (std::int64_t shard = 0; shard < subtree.shards.size(); ++shard) {
     accumulation_->begin_shard(shard);
     for (int number = 0; number < options_.accumulate; ++number) {
       BusyClock::enter(BusyClock::Part::data);
-      const RankShards::Loaded micro_batch = train_shards_.load_one(samples, shard, number);
-      note_read(micro_batch.group, shard);
+      const RankShards::Loaded micro_batch = train_shards_.load_one(samples, subtree.shards.first + shard, number);
+      note_read(micro_batch.group, subtree.shards.first + shard);
       BusyClock::enter(BusyClock::Part::forward);
       ops::Answer<ops::Kernels::BatchLoss> loss =
           model_.start_shards(micro_batch.group, micro_batch.places(step), accumulation_->next());
-      losses.push(shard, std::move(loss), micro_batch.group.batches.front());
+      losses.push(shard, std::move(loss), micro_batch.group.counted_labels());
       accumulation_->push();
       labels += micro_batch.group.counted_labels();
     }
     accumulation_->end_shard();
   }
   accumulation_->finish();
-  if (checks_.watch()) return {labels, losses.read_shown_to(*checks_.watch(), strategy_.stream())};
+  if (watch) return {labels, losses.read_shown_to(*watch, strategy_.stream())};
   return {labels, {strategy_.stream(), [losses = std::move(losses)] { return losses.read(); }}};
 }
 
@@ -306,6 +334,8 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
                                .shards = options_.shards,
                                .integers = integers_};
     if (checks_.watch()) request.apply_only_if = [this] { return checks_.take(integers_); };
+    std::optional<Reductions::OfSubtrees> of_subtrees;
+    if (several_) of_subtrees.emplace(inside(strategy_).reductions(), *several_);
     sums = optimizer_.apply_gradients(context, request, here_);
     // If another rank failed in this step, or it did not pass its audit, the sums have 0 samples, and there are no
     // statistics to absorb.
@@ -472,10 +502,11 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
   FitOptions from_start = options;
   from_start.start = detail::start_of(strategy.store(), options);
   detail::require_valid(from_start, model, data);
-  inside(strategy).agree(TagKind::compare, here, detail::text_of(data, from_start));
+  const Shares shares =
+      agree_on_shares(strategy, options.shards, options.threads > 1, detail::text_of(data, from_start), here);
   if (strategy.store().has_unsealed()) strategy.seal(here);
   if (fault && strategy.rank() == 0) log::warning("LOCKSTEP_FAULT: " + fault->announcement());
-  return Fit{strategy, model, optimizer, data, from_start, fault, here}.run(observer);
+  return Fit{strategy, model, optimizer, data, from_start, shares, fault, here}.run(observer);
 }
 
 }  // namespace lockstep

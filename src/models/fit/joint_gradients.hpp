@@ -10,6 +10,7 @@
 #include <lockstep/models/nn/gradient_buffer.hpp>
 #include <lockstep/sync/optim/optimizer.hpp>
 
+#include "models/fit/accumulation.hpp"
 #include "models/fit/rank_shards.hpp"
 #include "models/nn/joint_model.hpp"
 #include "models/nn/shard_losses.hpp"
@@ -18,26 +19,14 @@
 
 namespace lockstep {
 
-/// Gradients and statistics of several shards, side by side in memory.
-class ShardBuffers {
- public:
-  ShardBuffers(const nn::GradientBuffer& like, std::int64_t shards);
-
-  std::span<const nn::GradientBuffer> of_each() const { return of_each_; }
-
-  /// Adds those of `others`, which must have as many shards.
-  void add(const ShardBuffers& others);
-
-  /// Adds up the shards as a tree into `sum`, which must have the same layout.
-  void sum_up(const nn::GradientBuffer& sum) const;
-
- private:
-  Stream& stream_;
-  Tensor gradients_, statistics_;
-  std::vector<nn::GradientBuffer> of_each_;
+/// A subtree of a rank's shards (Shares), by their numbers on the rank, and where they are added up.
+struct Subtree {
+  Range shards;
+  nn::GradientBuffer sum;
 };
 
-/// The labels of a rank's samples, and their losses, which a GPU may still be computing.
+/// The labels of the samples of a subtree, and their losses, which a GPU may still be computing. If the losses say what
+/// the labels weigh, these may be counted with another subtree's.
 struct StartedShards {
   std::int64_t labels;
   ops::Answer<ops::Kernels::BatchLoss> loss;
@@ -58,10 +47,10 @@ class JointGradients {
     nn::ShardWatch* watch = nullptr;  ///< may be null
   };
 
-  /// COLL. Writes the gradients and statistics of this rank's shards of `batch` to `sum`, where all are ready at the
-  /// end.
-  StartedShards compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
-                        const nn::GradientBuffer& sum, const Onlookers& onlookers);
+  /// COLL. Writes the gradients and statistics of this rank's shards of `batch` to the sums of its subtrees, where all
+  /// are ready at the end.
+  std::vector<StartedShards> compute(std::int64_t step, std::span<const std::int64_t> batch, DeclaredSums& ranks,
+                                     std::span<const Subtree> subtrees, const Onlookers& onlookers);
 
  private:
   void show(nn::ShardWatch& watch, const nn::ShardLosses& losses) const;

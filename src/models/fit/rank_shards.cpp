@@ -5,6 +5,7 @@
 #include <lockstep/core/order/range.hpp>
 
 #include "core/order/shard_sizes.hpp"
+#include "core/tensor/shared_parts.hpp"
 #include "models/input/batches.hpp"
 
 namespace lockstep {
@@ -13,6 +14,13 @@ BatchPart BatchPart::part(int parts, int number) const {
   const Range range = Range::of_shard(static_cast<std::int64_t>(samples.size()), parts, number);
   return {samples.subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.size())),
           first + range.first};
+}
+
+SampleBatch::Group part_of(const SampleBatch::Group& shards, const Range& part) {
+  const std::int64_t first = part.first * shards.capacity(), rows = part.size() * shards.capacity();
+  return {.inputs = detail::rows_of(shards.inputs, first, rows),
+          .labels = detail::rows_of(shards.labels, first, rows),
+          .batches = {shards.batches.begin() + part.first, shards.batches.begin() + part.last}};
 }
 
 RankShards::RankShards(const SampleSource& source, std::int64_t largest_batch, BatchCut cut, Range mine, Stream& stream)

@@ -26,6 +26,9 @@ struct BatchPart {
   BatchPart part(int parts, int number) const;
 };
 
+/// Some of the shards, side by side.
+SampleBatch::Group part_of(const SampleBatch::Group& shards, const Range& part);
+
 /// What a batch is cut into.
 struct BatchCut {
   int shards = 1;

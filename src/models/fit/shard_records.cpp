@@ -81,24 +81,27 @@ bool ShardRecords::is_spoilt(std::int64_t shard) const {
 }
 
 bool ShardRecords::wants(std::int64_t shard) const {
-  return keeps(shard) || is_spoilt(shard);
+  return keeps(first_ + shard) || is_spoilt(first_ + shard);
 }
 
 /// Not if a bit of its gradients is to be flipped, anywhere in them.
 bool ShardRecords::takes_parts(std::int64_t shard) const {
-  return !is_spoilt(shard);
+  return !is_spoilt(first_ + shard);
 }
 
 void ShardRecords::on_gradient(std::int64_t shard, std::size_t variable, const TensorView& part) {
+  shard += first_;
   faults_.computed(shard == shards_ ? StepFaults::foreign : shard, variable, part);
   if (keeps(shard)) records_[static_cast<std::size_t>(shard)].add_gradient(variable, part);
 }
 
 void ShardRecords::on_statistics(std::int64_t shard, const TensorView& statistics) {
+  shard += first_;
   if (keeps(shard)) records_[static_cast<std::size_t>(shard)].set_statistics(statistics);
 }
 
 void ShardRecords::on_loss(std::int64_t shard, const ops::Kernels::BatchLoss& loss) {
+  shard += first_;
   if (keeps(shard)) records_[static_cast<std::size_t>(shard)].set_loss(loss);
 }
 

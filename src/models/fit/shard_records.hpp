@@ -58,6 +58,9 @@ class ShardRecords final : public nn::ShardWatch {
   void begin(Range kept, bool has_audited);
   void read(std::int64_t shard, const SampleBatch& micro_batch);
 
+  /// The calls that follow number shards from this one on.
+  void begin_with(std::int64_t first) { first_ = first; }
+
   std::int64_t audited() const override { return has_audited_ ? 1 : 0; }
   bool wants(std::int64_t shard) const override;
   bool takes_parts(std::int64_t shard) const override;
@@ -78,6 +81,7 @@ class ShardRecords final : public nn::ShardWatch {
   const StepFaults& faults_;
   std::vector<std::string> names_;
   Range kept_{};
+  std::int64_t first_ = 0;
   bool has_audited_ = false;
   std::vector<ShardRecord> records_;
 };

@@ -13,7 +13,9 @@
 #include "core/base/floating_point_modes.hpp"
 #include "core/base/start_thread.hpp"
 #include "core/control/meeting_point.hpp"
-#include "core/tensor/shared_parts.hpp"
+#include "models/fit/rank_shards.hpp"
+#include "models/nn/shard_losses.hpp"
+#include "models/nn/shard_sums.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/arithmetic.hpp"
 #include "sync/strategy/context_stack.hpp"
@@ -27,17 +29,6 @@ namespace {
 constexpr std::chrono::milliseconds awake{2};
 
 constexpr std::string_view in_shard = "in a shard that a thread computes";
-
-/// Part `number` of `shards`, which are cut into `parts`.
-SampleBatch::Group part_of(const SampleBatch::Group& shards, std::size_t parts, std::size_t number) {
-  const std::size_t size = shards.batches.size() / parts;
-  const auto rows = static_cast<std::int64_t>(size) * shards.capacity();
-  const std::int64_t first = static_cast<std::int64_t>(number) * rows;
-  const auto batches = std::span{shards.batches}.subspan(number * size, size);
-  return {.inputs = detail::rows_of(shards.inputs, first, rows),
-          .labels = detail::rows_of(shards.labels, first, rows),
-          .batches = {batches.begin(), batches.end()}};
-}
 
 /// Part `number` of the elements of `view`, which are cut into `parts`.
 TensorView part_of(const TensorView& view, std::size_t parts, std::size_t number) {
@@ -191,26 +182,14 @@ void ShardThreads::for_each(std::size_t shards, const std::function<void(std::si
 }
 
 void ShardThreads::reserve(const nn::GradientBuffer& sum) {
-  const auto is_of = [](const TensorView& a, const TensorView& b) {
-    return a.data() == b.data() && a.count() == b.count() && a.dtype() == b.dtype();
-  };
-  if (!partial_.empty() && is_of(partial_[0].flat(), sum.flat()) && is_of(partial_[0].statistics(), sum.statistics()))
+  if (!partial_.empty() && nn::is_same_memory(partial_[0].flat(), sum.flat()) &&
+      nn::is_same_memory(partial_[0].statistics(), sum.statistics()))
     return;
-  memory_.clear();
   // Nobody may hear of what is ready before all threads have added their part.
-  const auto in = [&](const TensorView& gradients, const TensorView& statistics) {
-    const nn::GradientBuffer buffer = sum.at(gradients);
-    partial_.push_back(statistics.count() > 0 ? buffer.with_statistics(statistics) : buffer);
-  };
-  partial_.clear();
-  in(sum.flat(), sum.statistics());
-  const auto zeros = [&](std::int64_t count) {
-    return memory_.emplace_back(Tensor::zeros(sum.dtype(), {count}, sum.stream())).view();
-  };
-  while (partial_.size() < workers_.size()) {
-    const TensorView gradients = zeros(sum.count());
-    in(gradients, zeros(sum.statistics().count()));
-  }
+  partial_ = {sum.at(sum.flat())};
+  if (sum.statistics().count() > 0) partial_.front() = partial_.front().with_statistics(sum.statistics());
+  const auto others = memory_.emplace(sum, count() - 1).of_each();
+  partial_.insert(partial_.end(), others.begin(), others.end());
 }
 
 void ShardThreads::add_up(std::size_t thread) const {
@@ -233,8 +212,9 @@ ops::Kernels::BatchLoss ShardThreads::train_shards(const SampleBatch::Group& sha
                                                    const nn::GradientBuffer& sum, nn::ShardWatch* watch) {
   reserve(sum);
   std::vector<SampleBatch::Group> parts;
-  for (std::size_t thread = 0; thread < workers_.size(); ++thread)
-    parts.push_back(part_of(shards, workers_.size(), thread));
+  const std::int64_t of_thread = std::ssize(shards.batches) / count();
+  for (int thread = 0; thread < count(); ++thread)
+    parts.push_back(part_of(shards, {thread * of_thread, (thread + 1) * of_thread}));
   run(
       [&](std::size_t thread) {
         const std::size_t size = parts[thread].batches.size();
@@ -254,19 +234,10 @@ ops::Kernels::BatchLoss ShardThreads::train_shards(const SampleBatch::Group& sha
   run([&](std::size_t thread) { add_up(thread); }, in_shard);
   for (const Variable& variable : sum.variables()) sum.ready(variable);
 
-  ops::Kernels::BatchLoss total;
-  losses_.clear();
-  bool weighs = false;
-  for (std::size_t thread = 0; thread < workers_.size(); ++thread) {
-    const ops::Kernels::BatchLoss& own = results_[thread];
-    losses_.push({own.loss_sum, own.weight.value_or(static_cast<double>(parts[thread].counted_labels()))});
-    total.correct += own.correct;
-    weighs = weighs || own.weight;
-  }
-  const ops::Kernels::BatchLoss::Weighed sums = losses_.finish();
-  total.loss_sum = sums.loss;
-  if (weighs) total.weight = sums.weight;
-  return total;
+  nn::ShardLosses losses;
+  for (std::size_t thread = 0; thread < workers_.size(); ++thread)
+    losses.push(static_cast<std::int64_t>(thread), results_[thread], parts[thread].counted_labels());
+  return losses.read();
 }
 
 std::vector<ops::Kernels::BatchLoss> ShardThreads::evaluate_shards(std::span<const SampleBatch> shards) {

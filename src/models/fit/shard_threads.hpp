@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -18,7 +19,7 @@
 #include <lockstep/models/nn/model.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
 
-#include "models/nn/shard_losses.hpp"
+#include "models/fit/accumulation.hpp"
 #include "models/nn/shard_watch.hpp"
 
 namespace lockstep {
@@ -73,10 +74,9 @@ class ShardThreads {
 
   std::vector<std::unique_ptr<nn::Model>> owned_;  ///< all workers but the model itself
   std::vector<nn::Model*> workers_;
-  std::vector<Tensor> memory_;               ///< for the sums of all threads but the first
+  std::optional<ShardBuffers> memory_;       ///< for the sums of all threads but the first
   std::vector<nn::GradientBuffer> partial_;  ///< each thread's sums; the first's are where all are added up
   std::vector<ops::Kernels::BatchLoss> results_;
-  nn::LossSum losses_;
 
   std::mutex mutex_;
   std::condition_variable begun_, done_;

@@ -5,11 +5,11 @@
 namespace lockstep {
 
 StepChecks::StepChecks(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
-                       const FitOptions& options, bool takes_audited, const StepFaults& faults)
+                       const Shares& shares, const FitOptions& options, bool takes_audited, const StepFaults& faults)
     : options_{options},
       rank_{strategy.rank()},
       ranks_{strategy.num_replicas_in_sync()},
-      shares_{options.shards, ranks_},
+      shares_{shares},
       takes_audited_{takes_audited},
       records_{sum, shards.count(), faults} {
   if (!options.audit_every) return;

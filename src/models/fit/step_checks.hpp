@@ -29,7 +29,7 @@ class StepChecks {
   /// Everything must outlive it, but for the handle `sum`: the rank's, with its statistics. `takes_audited` says
   /// whether one call computes all shards of the rank, and may compute one of another rank with them.
   StepChecks(Strategy& strategy, nn::Model& model, const nn::GradientBuffer& sum, RankShards& shards,
-             const FitOptions& options, bool takes_audited, const StepFaults& faults);
+             const Shares& shares, const FitOptions& options, bool takes_audited, const StepFaults& faults);
 
   /// LOCAL. Begins a step, counted from 0.
   void begin(std::int64_t step);
@@ -37,8 +37,11 @@ class StepChecks {
   /// The shard of the batch that is to be computed beside this rank's own, to be audited; empty if none is.
   std::optional<std::int64_t> audited() const;
 
-  /// What looks at the shards of this step; null if nothing does.
-  nn::ShardWatch* watch() { return looks() ? &records_ : nullptr; }
+  /// What looks at the shards of this step from number `first` of this rank on; null if nothing does.
+  nn::ShardWatch* watch(std::int64_t first = 0) {
+    records_.begin_with(first);
+    return looks() ? &records_ : nullptr;
+  }
 
   /// LOCAL. A micro-batch of each shard from number `first` of this rank on.
   void read(std::int64_t first, const SampleBatch::Group& micro_batch);
@@ -64,7 +67,7 @@ class StepChecks {
 
   const FitOptions& options_;
   int rank_, ranks_;
-  Shares shares_;
+  const Shares& shares_;
   bool takes_audited_;
   ShardRecords records_;
   std::optional<Audit> audit_;

@@ -166,7 +166,7 @@ JointModel::Losses Convnet::Network::train_jointly(const JointBatch& batch, std:
                                                    DeclaredSums& ranks) {
   require_joint(batch, gradients);
   reserve(gradients.size(), batch.shards.capacity());
-  Pass pass{.samples = batch.samples, .ranks = &ranks};
+  Pass pass{.samples = batch.samples, .subtrees = batch.subtrees, .ranks = &ranks};
   for (std::size_t i = 0; i < gradients.size(); ++i)
     pass.shards.push_back({batch.shards.batches[i], activations_[i], &batch.places[i], &gradients[i]});
   return train(pass);

@@ -75,11 +75,14 @@ class Convnet::Network final : private JointModel {
     std::int64_t rows() const { return batch.inputs.shape().front(); }
   };
 
+  static constexpr Range one_shard[] = {{0, 1}};
+
   /// Shards that go through the network side by side, layer by layer.
   struct Pass {
     std::vector<Shard> shards;
-    std::int64_t samples = 0;       ///< normalised together: in these shards and those of the other ranks
-    DeclaredSums* ranks = nullptr;  ///< null: no other ranks take part
+    std::int64_t samples = 0;                     ///< normalised together: in these shards and those of the other ranks
+    std::span<const Range> subtrees = one_shard;  ///< JointBatch
+    DeclaredSums* ranks = nullptr;                ///< null: no other ranks take part
 
     bool is_training() const { return shards.front().place != nullptr; }
   };
@@ -120,9 +123,8 @@ class Convnet::Network final : private JointModel {
   void backward_norm(std::size_t index, const Pass& pass);
   void undrop(std::size_t layer, const Shard& shard, const TensorView& dx);
 
-  void sum_over_shards(Stage& stage, const Pass& pass, const std::function<TensorView(const Shard&)>& part,
-                       const TensorView& sum);
-  void sum_over_ranks(const Pass& pass, const TensorView& sum);
+  using PartOfShard = std::function<TensorView(const Shard&)>;
+  void sum_up(Stage& stage, const Pass& pass, const std::vector<PartOfShard>& parts, const TensorView& sum);
 
   const Convnet& model_;
   ConvnetOptions options_;

@@ -6,6 +6,7 @@
 #include "models/nn/shard_checks.hpp"
 #include "models/ops/image_kernels.hpp"
 #include "models/ops/inside.hpp"
+#include "sync/reduce/declared_sums.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -101,15 +102,11 @@ void Convnet::Network::measure(std::size_t index, const Pass& pass) {
   const auto of_shard = [&](const Shard& shard) { return statistics_of(index, shard.room.statistics.view()); };
   for_each_shard(
       pass, [&](const Shard& shard) { norm.measure_means(*kernels_, sums_of_samples(index, shard), of_shard(shard)); });
-  sum_over_shards(
-      stage, pass, [&](const Shard& shard) { return norm.means(of_shard(shard)); }, norm.means(all));
-  sum_over_ranks(pass, norm.means(all));
+  sum_up(stage, pass, {[&](const Shard& shard) { return norm.means(of_shard(shard)); }}, norm.means(all));
   for_each_shard(pass, [&](const Shard& shard) {
     norm.measure_variances(*kernels_, sums_of_samples(index, shard), normalisation(index, pass), of_shard(shard));
   });
-  sum_over_shards(
-      stage, pass, [&](const Shard& shard) { return norm.variances(of_shard(shard)); }, norm.variances(all));
-  sum_over_ranks(pass, norm.variances(all));
+  sum_up(stage, pass, {[&](const Shard& shard) { return norm.variances(of_shard(shard)); }}, norm.variances(all));
 }
 
 void Convnet::Network::forward_head(const Shard& shard) {
@@ -180,14 +177,10 @@ void Convnet::Network::backward_norm(std::size_t index, const Pass& pass) {
     norm.backward(*kernels_, sums_of_samples(index, shard), by,
                   first_rows(d_output_of(index, shard), shard.batch.samples), *shard.gradients);
   });
-  const std::int64_t filters = options_.filters[index];
-  sum_over_shards(
-      stage, pass, [&](const Shard& shard) { return shard.gradients->of(norm.gamma()); },
-      d_parameters.slice(0, filters));
-  sum_over_shards(
-      stage, pass, [&](const Shard& shard) { return shard.gradients->of(norm.beta()); },
-      d_parameters.slice(filters, filters));
-  sum_over_ranks(pass, d_parameters);
+  sum_up(stage, pass,
+         {[&](const Shard& shard) { return shard.gradients->of(norm.gamma()); },
+          [&](const Shard& shard) { return shard.gradients->of(norm.beta()); }},
+         d_parameters);
   // Statistics do not include rows of padding. The gradients of those rows are zero and stay so.
   for_each_shard(pass, [&](const Shard& shard) {
     const TensorView d_sums = first_rows(d_output_of(index, shard), shard.batch.samples);
@@ -201,17 +194,13 @@ void Convnet::Network::undrop(std::size_t layer, const Shard& shard, const Tenso
   if (!dropout_.empty()) dropout_[layer].backward(*kernels_, of(shard, shard.room.masks[layer]), dx, dx);
 }
 
-void Convnet::Network::sum_over_shards(Stage& stage, const Pass& pass,
-                                       const std::function<TensorView(const Shard&)>& part, const TensorView& sum) {
-  for (const Shard& shard : pass.shards) {
-    copy(part(shard), stage.shard_tree.next(), stream_);
-    stage.shard_tree.push();
-  }
-  stage.shard_tree.finish(sum);
-}
-
-void Convnet::Network::sum_over_ranks(const Pass& pass, const TensorView& sum) {
-  if (pass.ranks) pass.ranks->all_reduce(sum);
+/// Over all shards, those of other ranks too. `sum` has the sums of `parts` one after the other.
+void Convnet::Network::sum_up(Stage& stage, const Pass& pass, const std::vector<PartOfShard>& parts,
+                              const TensorView& sum) {
+  sum_shards(
+      pass.ranks, pass.subtrees, stage.shard_tree, parts.size(),
+      [&](std::int64_t shard, std::size_t part) { return parts[part](pass.shards[static_cast<std::size_t>(shard)]); },
+      sum, stream_);
 }
 
 TensorView Convnet::Network::of(const Shard& shard, const Tensor& whole) const {

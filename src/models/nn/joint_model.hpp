@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include <lockstep/core/order/range.hpp>
 #include <lockstep/models/nn/model.hpp>
 
 #include "models/ops/answer.hpp"
@@ -20,6 +21,7 @@ struct JointBatch {
   const SampleBatch::Group& shards;           ///< adjacent in the global batch
   std::span<const Model::ShardPlace> places;  ///< one for each shard
   std::int64_t samples = 0;                   ///< in all ranks' shards
+  std::span<const Range> subtrees;            ///< those of the sums, by the shards' numbers here (Shares)
 };
 
 /// What a model also offers (Model::joint) if its result for a sample depends on the other samples of the step, on
@@ -39,7 +41,7 @@ class JointModel {
   /// part of the sums that make up the statistics.
   ///
   /// The sums are one tree over the shards of all ranks if the strategy reduces in the fixed order. The bits are then
-  /// the same on any number of ranks that each hold a power-of-two number of shards. InvalidArgument as for
+  /// the same on any number of ranks. InvalidArgument as for
   /// train_shard; also if there is no shard, if places or buffers do not match the shards one to one, or if `samples`
   /// is less than the shards have.
   virtual Losses train_jointly(const JointBatch& batch, std::span<const GradientBuffer> gradients,

@@ -184,7 +184,7 @@ ShardLosses Mlp::losses(const SampleBatch::Group& shards) {
                 options_.loss == MlpOptions::Loss::squared_error
                     ? squared_error_with_gradient(own, shard, stream_)
                     : inside(*kernels_).start_softmax_cross_entropy(own, shard.labels.view(), shard.samples, own),
-                shard);
+                shard.counted_labels());
   }
   return losses;
 }

@@ -50,7 +50,7 @@ ShardLosses Model::pass_one_by_one(const SampleBatch::Group& shards, std::span<c
   for (std::int64_t number = 0; number < std::ssize(places); ++number) {
     const auto shard = static_cast<std::size_t>(number);
     const SampleBatch& batch = shards.batches[shard];
-    losses.push(number, start_shard(batch, places[shard], shard_sums_->of_shard(number)), batch);
+    losses.push(number, start_shard(batch, places[shard], shard_sums_->of_shard(number)), batch.counted_labels());
     shard_sums_->push();
   }
   shard_sums_->finish();

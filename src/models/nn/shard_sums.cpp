@@ -13,10 +13,6 @@
 namespace lockstep::nn {
 namespace {
 
-bool same(const TensorView& a, const TensorView& b) {
-  return a.data() == b.data() && a.count() == b.count() && a.dtype() == b.dtype();
-}
-
 /// Buffers of one layout share the list.
 bool have_one_layout(const GradientBuffer& a, const GradientBuffer& b) {
   return a.variables().data() == b.variables().data();
@@ -24,13 +20,18 @@ bool have_one_layout(const GradientBuffer& a, const GradientBuffer& b) {
 
 }  // namespace
 
+bool is_same_memory(const TensorView& a, const TensorView& b) {
+  return a.data() == b.data() && a.count() == b.count() && a.dtype() == b.dtype();
+}
+
 void ShardSums::begin(const GradientBuffer& sum, std::int64_t shards, ShardWatch* watch) {
   if (!sum_ || !have_one_layout(sum, *sum_)) {
     places_.clear();
-  } else if (!places_.empty() && !same(sum.flat(), sum_->flat())) {
+  } else if (!places_.empty() && !is_same_memory(sum.flat(), sum_->flat())) {
     places_.front() = place_of({}, sum);
   }
-  if (!sum_ || !same(sum.statistics(), sum_->statistics())) statistics_sum_.emplace(sum.statistics(), sum.stream());
+  if (!sum_ || !is_same_memory(sum.statistics(), sum_->statistics()))
+    statistics_sum_.emplace(sum.statistics(), sum.stream());
   sum_ = sum;
   watch_ = watch;
   audited_ = watch ? watch->audited() : 0;

@@ -15,6 +15,8 @@
 
 namespace lockstep::nn {
 
+bool is_same_memory(const TensorView& a, const TensorView& b);
+
 /// Sums of gradients and statistics over the shards of a rank. Each variable's gradient is added up by itself, as soon
 /// as a shard has it, in the tree of fixed_order_sum: so models may take one shard after the other, or all of them
 /// layer by layer.

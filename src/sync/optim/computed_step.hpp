@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/sync/optim/optimizer.hpp>
 
@@ -32,6 +33,14 @@ struct ComputedStep {
 
   /// Adds to the computation's StepSums what is known only when its work on a GPU is done. Throws as the computation.
   std::function<void(Optimizer::StepSums&)> complete = {};
+
+  /// What this rank has of each of its subtrees (Shares), in place of its own loss and weight, and, if it may have
+  /// several (Reductions::OfSubtrees), of the request's statistics. Known when the computation is completed.
+  struct OfSubtree {
+    double loss, weight;
+    TensorView statistics;
+  };
+  std::vector<OfSubtree> subtrees = {};
 
   /// Makes `gradient_norm` known when the step ends, so that nobody waits for it.
   bool keeps_norm = false;

@@ -23,6 +23,7 @@
 #include "sync/optim/plan.hpp"
 #include "sync/reduce/declared_sums.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/reduce/subtrees.hpp"
 #include "sync/step/rows.hpp"
 #include "sync/step/synchronous_step.hpp"
 #include "sync/strategy/context_stack.hpp"
@@ -114,15 +115,17 @@ void Optimizer::AgreedStep::ready(const Variable& variable, IndexedSlices slices
 /// A call of apply_gradients on this rank, as the phases of a step.
 class Optimizer::StepOf {
  public:
-  /// `slices` are the gradients of this rank that are. All other arguments must outlive this object.
+  /// `slices` are the gradients of this rank that are. `subtrees` may be null. All other arguments must outlive this
+  /// object.
   StepOf(Optimizer& optimizer, const Plan& plan, const Request& request, const How& how,
-         std::vector<IndexedSlices> slices)
+         std::vector<IndexedSlices> slices, const Subtrees* subtrees)
       : optimizer_{optimizer},
         plan_{plan},
         request_{request},
         how_{how},
         slices_{std::move(slices)},
-        has_slices_(slices_.size()) {}
+        has_slices_(slices_.size()),
+        subtrees_{subtrees} {}
 
   StepOf(const StepOf&) = delete;
 
@@ -232,6 +235,10 @@ class Optimizer::StepOf {
 
   void complete() {
     if (inside_->complete) inside_->complete(sums_);
+    if (!subtrees_ && !inside_->subtrees.empty()) {
+      sums_.loss = inside_->subtrees.front().loss;
+      sums_.weight = inside_->subtrees.front().weight;
+    }
     require_samples({detail::apply_call}, sums_);
   }
 
@@ -242,8 +249,13 @@ class Optimizer::StepOf {
     integers_ = {sums_.samples, sums_.correct};
     reals_ = {sums_.loss, weight_of(sums_)};
     std::vector<TensorView> views;
-    if (has_numbers()) views = {view_of(integers_), view_of(reals_)};
-    if (request_.statistics.count() > 0 && !sums_statistics_first()) views.push_back(request_.statistics);
+    if (has_numbers()) views.push_back(view_of(integers_));
+    if (subtrees_) {
+      place_numbers(views);
+    } else {
+      if (has_numbers()) views.push_back(view_of(reals_));
+      if (request_.statistics.count() > 0 && !sums_statistics_first()) views.push_back(request_.statistics);
+    }
     if (measures_early() && plan_.is_shared()) views.push_back(view_of(blocks_ = plan_.own_among_all()));
     if (request_.audit) views.push_back(view_of(request_.audit->impl_->integers()));
     views.push_back(view_of(request_.integers));
@@ -252,7 +264,26 @@ class Optimizer::StepOf {
     return views;
   }
 
+  void place_numbers(std::vector<TensorView>& views) {
+    const auto place = [&](std::optional<PlacedSum>& sum, const TensorView& like) {
+      sum.emplace(subtrees_->shares(), subtrees_->rank(), like.dtype(), like.count());
+      views.push_back(sum->integers().view());
+    };
+    place(placed_reals_, view_of(reals_));
+    place(placed_statistics_, request_.statistics);
+    if (!inside_) return;
+    for (std::size_t number = 0; number < inside_->subtrees.size(); ++number) {
+      const auto& [loss, weight, statistics] = inside_->subtrees[number];
+      std::ranges::copy(std::array{loss, weight}, placed_reals_->of_own(number).elements<double>().begin());
+      copy(statistics, placed_statistics_->of_own(number), Stream::host());
+    }
+  }
+
   bool decide() {
+    if (placed_reals_) {
+      placed_reals_->finish(view_of(reals_));
+      placed_statistics_->finish(request_.statistics);
+    }
     if (has_numbers())
       sums_ = {.samples = integers_[0], .loss = reals_[0], .correct = integers_[1], .weight = reals_[1]};
     if (request_.audit && !request_.audit->impl_->passes()) return false;
@@ -334,6 +365,9 @@ class Optimizer::StepOf {
   std::array<std::int64_t, 2> integers_{};
   std::array<double, 2> reals_{};
   std::vector<double> blocks_;  ///< of squares; each is another rank's or zero
+
+  const Subtrees* subtrees_;  ///< null unless ranks have several
+  std::optional<PlacedSum> placed_reals_, placed_statistics_;
 };
 
 /// What the ranks compare of a step: "step 3 of 'critic' at rate 0.1, momentum 0.9: apply_gradients by samples: …".
@@ -396,7 +430,7 @@ Optimizer::StepSums Optimizer::apply(ReplicaContext& context, const Request& req
   detail::FirstStepNotes* const first_step = inside(context).first_step();
   if (first_step && is_reduced) note_given(*first_step, request.gradients);
   const std::int64_t made = first_step ? steps(context.strategy()) : 0;
-  StepOf step{*this, plan, request, how, std::move(slices)};
+  StepOf step{*this, plan, request, how, std::move(slices), inside(context.strategy()).reductions().subtrees()};
   SynchronousStep phases = step.phases(text_of(plan, request, how));
   if (request.audit) phases.audit = [&] { request.audit->impl_->end_step(context, here); };
   const bool is_applied = make_step(context, phases, here);

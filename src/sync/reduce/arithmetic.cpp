@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <type_traits>
+#include <vector>
 
 #include "core/base/wide_loop.hpp"
 #include "core/device/gpu_backend.hpp"
@@ -29,35 +30,47 @@ void divide_elements(T* values, int divisor, std::int64_t count) {
     values[i] = static_cast<T>(static_cast<sum_t<T>>(values[i]) / static_cast<sum_t<T>>(divisor));
 }
 
+/// Pieces, from the same element of each on. In elements.
 template <class T>
-void tree(const T* pieces, std::int64_t stride, int first, int last, std::int64_t count, sum_t<T>* sum) {
+struct Places {
+  T* first;
+  std::int64_t stride;
+  std::span<const std::int64_t> offsets;  ///< HostPieces, or empty
+  int count;
+
+  T* operator[](int piece) const {
+    return first + (offsets.empty() ? piece * stride : offsets[static_cast<std::size_t>(piece)]);
+  }
+  Places from(std::int64_t element) const { return {first + element, stride, offsets, count}; }
+};
+
+template <class T>
+void tree(const Places<T>& pieces, int first, int last, std::int64_t count, sum_t<T>* sum) {
   if (last - first == 1) {
-    std::copy_n(pieces + first * stride, count, sum);
+    std::copy_n(pieces[first], count, sum);
     return;
   }
   const int middle = first + static_cast<int>(std::bit_floor(static_cast<unsigned>(last - first - 1)));
-  tree(pieces, stride, first, middle, count, sum);
+  tree(pieces, first, middle, count, sum);
   if (last - middle == 1) {
-    wide_loop([&] { add_elements(sum, pieces + middle * stride, count); });
+    wide_loop([&] { add_elements(sum, pieces[middle], count); });
     return;
   }
   std::array<sum_t<T>, block> right;
-  tree(pieces, stride, middle, last, count, right.data());
+  tree(pieces, middle, last, count, right.data());
   wide_loop([&] { add_elements(sum, right.data(), count); });
 }
 
 /// The subtree of `additions` that begins with the next piece and has no left neighbour yet. Returns how many additions
-/// still follow its last piece: of this sum to what is left of it, and so on. Both arguments move behind that piece.
+/// still follow its last piece: of this sum to what is left of it, and so on. Moves `piece` behind that one.
 template <class T>
-int given_tree(const T*& piece, std::int64_t stride, std::span<const std::uint8_t>& additions, std::int64_t count,
+int given_tree(const Places<T>& pieces, int& piece, std::span<const std::uint8_t> additions, std::int64_t count,
                sum_t<T>* sum) {
-  std::copy_n(piece, count, sum);
-  piece += stride;
-  int left = additions.front();
-  additions = additions.subspan(1);
+  std::copy_n(pieces[piece], count, sum);
+  int left = additions[static_cast<std::size_t>(piece++)];
   std::array<sum_t<T>, block> right;
-  while (left == 0 && !additions.empty()) {
-    left = given_tree(piece, stride, additions, count, right.data()) - 1;
+  while (left == 0 && piece < pieces.count) {
+    left = given_tree(pieces, piece, additions, count, right.data()) - 1;
     wide_loop([&] { add_elements(sum, right.data(), count); });
   }
   return left;
@@ -65,10 +78,10 @@ int given_tree(const T*& piece, std::int64_t stride, std::span<const std::uint8_
 
 /// The sum of at most one block of elements, not divided yet.
 template <class T>
-void tree(const T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count, sum_t<T>* sum) {
-  std::span<const std::uint8_t> additions = rule.additions;
-  if (additions.empty()) return tree(pieces, stride, 0, parts, count, sum);
-  (void)given_tree(pieces, stride, additions, count, sum);
+void tree(const Places<T>& pieces, const SumRule& rule, std::int64_t count, sum_t<T>* sum) {
+  if (rule.additions.empty()) return tree(pieces, 0, pieces.count, count, sum);
+  int first = 0;
+  (void)given_tree(pieces, first, rule.additions, count, sum);
 }
 
 Arithmetic arithmetic_for(const SumRule& rule) {
@@ -77,26 +90,26 @@ Arithmetic arithmetic_for(const SumRule& rule) {
 
 /// The sum of at most one block of elements.
 template <class T>
-void tree_sum_of_block(const T* pieces, std::int64_t stride, int parts, const SumRule& rule, Arithmetic arithmetic,
-                       std::int64_t count, T* sum) {
+void tree_sum_of_block(const Places<T>& pieces, const SumRule& rule, Arithmetic arithmetic, std::int64_t count,
+                       T* sum) {
   if constexpr (std::is_floating_point_v<T>)
-    if (rule.is_exact) return exact_sum_of_block(pieces, stride, parts, count, arithmetic, sum);
+    if (rule.is_exact) return exact_sum_of_block<T>(pieces.first, pieces.stride, pieces.count, count, arithmetic, sum);
   if constexpr (std::is_same_v<T, sum_t<T>>) {
-    tree(pieces, stride, parts, rule, count, sum);
+    tree(pieces, rule, count, sum);
     divide_elements(sum, rule.divisor, count);
   } else {
     std::array<sum_t<T>, block> unrounded;
-    tree(pieces, stride, parts, rule, count, unrounded.data());
+    tree(pieces, rule, count, unrounded.data());
     divide_elements(unrounded.data(), rule.divisor, count);
     std::transform(unrounded.begin(), unrounded.begin() + count, sum, [](sum_t<T> x) { return static_cast<T>(x); });
   }
 }
 
 template <class T>
-void tree_sum(const T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count, T* sum) {
+void tree_sum(const Places<T>& pieces, const SumRule& rule, std::int64_t count, T* sum) {
   const Arithmetic arithmetic = arithmetic_for(rule);
   for (std::int64_t begin = 0; begin < count; begin += block)
-    tree_sum_of_block(pieces + begin, stride, parts, rule, arithmetic, std::min(block, count - begin), sum + begin);
+    tree_sum_of_block(pieces.from(begin), rule, arithmetic, std::min(block, count - begin), sum + begin);
 }
 
 // Processors look ahead by themselves, but not beyond a page, and what another core has written takes long to come.
@@ -123,27 +136,30 @@ void add_both(T* __restrict a, T* __restrict b, std::int64_t count) {
 }
 
 template <class T>
-void tree_sum_in_place(T* pieces, std::int64_t stride, int parts, const SumRule& rule, std::int64_t count, int first,
-                       int last) {
+void tree_sum_in_place(const Places<T>& pieces, const SumRule& rule, std::int64_t count, int first, int last) {
   if constexpr (std::is_same_v<T, sum_t<T>>)
-    if (parts == 2 && !rule.is_exact && rule.divisor == 1 && rule.additions.empty() && last - first == 2)
-      return wide_loop([&] { add_both(pieces, pieces + stride, count); });
+    if (pieces.count == 2 && !rule.is_exact && rule.divisor == 1 && rule.additions.empty() && last - first == 2)
+      return wide_loop([&] { add_both(pieces[0], pieces[1], count); });
   std::array<T, block> sum;
   const Arithmetic arithmetic = arithmetic_for(rule);
   for (std::int64_t begin = 0; begin < count; begin += block) {
-    for (int piece = 0; piece < parts; ++piece)
-      fetch(pieces + piece * stride, begin + ahead_bytes / static_cast<std::int64_t>(sizeof(T)), block, count);
+    for (int piece = 0; piece < pieces.count; ++piece)
+      fetch(pieces[piece], begin + ahead_bytes / static_cast<std::int64_t>(sizeof(T)), block, count);
     const std::int64_t length = std::min(block, count - begin);
-    tree_sum_of_block(pieces + begin, stride, parts, rule, arithmetic, length, sum.data());
-    for (int piece = first; piece < last; ++piece) std::copy_n(sum.data(), length, pieces + begin + piece * stride);
+    tree_sum_of_block(pieces.from(begin), rule, arithmetic, length, sum.data());
+    for (int piece = first; piece < last; ++piece)
+      std::copy_n(sum.data(), length, pieces.first + begin + piece * pieces.stride);
   }
 }
 
-/// Calls `body(first, stride in elements)`.
+/// Calls `body` with Places.
 template <class Body>
 void with_elements(const HostPieces& pieces, DType dtype, Body&& body) {
   with_element_type(dtype, [&]<class T>() {
-    body(reinterpret_cast<T*>(pieces.first), pieces.stride / static_cast<std::int64_t>(sizeof(T)));
+    constexpr auto size = static_cast<std::int64_t>(sizeof(T));
+    std::vector<std::int64_t> offsets(pieces.offsets.begin(), pieces.offsets.end());
+    for (std::int64_t& offset : offsets) offset /= size;
+    body(Places<T>{reinterpret_cast<T*>(pieces.first), pieces.stride / size, offsets, pieces.count});
   });
 }
 
@@ -156,22 +172,20 @@ bool on_gpu(const Stream& stream) {
 void tree_sum(const Pieces& pieces, const SumRule& rule, const TensorView& sum, Stream& stream) {
   if (on_gpu(stream)) return gpu_backend().tree_sum(pieces, rule, sum, stream);
   with_element_type(sum.dtype(), [&]<class T>() {
-    tree_sum(pieces.first.elements<T>().data(), pieces.stride, pieces.count, rule, sum.count(),
+    tree_sum(Places<T>{pieces.first.elements<T>().data(), pieces.stride, {}, pieces.count}, rule, sum.count(),
              sum.elements<T>().data());
   });
 }
 
 void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, const SumRule& rule, std::byte* sum) {
-  with_elements(pieces, dtype, [&]<class T>(const T* first, std::int64_t stride) {
-    tree_sum(first, stride, pieces.count, rule, elements, reinterpret_cast<T*>(sum));
-  });
+  with_elements(pieces, dtype,
+                [&]<class T>(const Places<T>& from) { tree_sum(from, rule, elements, reinterpret_cast<T*>(sum)); });
 }
 
 void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t elements, const SumRule& rule, int first,
                        int last) {
-  with_elements(pieces, dtype, [&]<class T>(T* from, std::int64_t stride) {
-    tree_sum_in_place(from, stride, pieces.count, rule, elements, first, last);
-  });
+  with_elements(pieces, dtype,
+                [&]<class T>(const Places<T>& from) { tree_sum_in_place(from, rule, elements, first, last); });
 }
 
 void add(const TensorView& sum, const TensorView& x, Stream& stream) {

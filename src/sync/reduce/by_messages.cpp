@@ -1,5 +1,6 @@
 #include "sync/reduce/by_messages.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "core/base/element_type.hpp"
@@ -22,7 +23,7 @@ void ByMessages::run(const Request& request) {
   if (communicator_.size() == 1) return;
   for (const Sliced& message : request.slices)
     for_each_piece(message, [&](const TensorView& piece, SliceBounds bounds) {
-      request.is_sum() ? sum_own(piece, bounds, request.rule(1)) : collect(request, piece, bounds);
+      request.is_sum() ? sum_own(piece, bounds, request.rule(1), request.subtrees) : collect(request, piece, bounds);
     });
   if (!request.tensors.empty()) takes_whole(padded(request.tensors)) ? sum_whole(request) : sum_in_buckets(request);
 }
@@ -30,12 +31,13 @@ void ByMessages::run(const Request& request) {
 void ByMessages::sum_in_buckets(const Request& request) {
   for_each_bucket(request.tensors.front(), bucket_bytes, [&](const TensorView& bucket) {
     const auto bounds = even_slices(bucket.count(), communicator_.size());
-    sum_own(bucket, bounds, request.rule(communicator_.size()));
+    sum_own(bucket, bounds, request.rule(communicator_.size()), request.subtrees);
     collect(request, bucket, bounds);
   });
 }
 
-void ByMessages::sum_own(const TensorView& piece, SliceBounds bounds, const SumRule& rule) {
+void ByMessages::sum_own(const TensorView& piece, SliceBounds bounds, const SumRule& rule, const Subtrees* subtrees) {
+  if (subtrees) return sum_own_subtrees(piece, bounds, rule, *subtrees);
   const int ranks = communicator_.size();
   const auto rank = static_cast<std::size_t>(communicator_.rank());
   const TensorView mine = piece.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
@@ -44,6 +46,27 @@ void ByMessages::sum_own(const TensorView& piece, SliceBounds bounds, const SumR
   if (mine.count() > 0)
     tree_sum({.first = parts.slice(0, mine.count()), .stride = mine.count(), .count = ranks}, rule, mine,
              communicator_.stream());
+}
+
+/// A rank with fewer subtrees than others sends its last part again, which nobody reads.
+void ByMessages::sum_own_subtrees(const TensorView& piece, SliceBounds bounds, const SumRule& rule,
+                                  const Subtrees& subtrees) {
+  const int ranks = communicator_.size(), most = subtrees.shares().most_of_rank();
+  const auto rank = static_cast<std::size_t>(communicator_.rank());
+  const TensorView mine = piece.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
+  const TensorView received = exchanged_.take(communicator_, piece.dtype(), mine.count() * ranks * most);
+  const std::vector<TensorView> parts = subtrees.parts_of(piece);
+  for (int turn = 0; turn < most; ++turn)
+    communicator_
+        .all_to_all(parts[std::min(static_cast<std::size_t>(turn), parts.size() - 1)], bounds,
+                    received.slice(mine.count() * ranks * turn, mine.count() * ranks))
+        .wait();
+  std::vector<std::int64_t> offsets;
+  for (int each = 0; each < ranks; ++each)
+    for (int turn = 0; turn < std::ssize(subtrees.shares().subtrees_of(each)); ++turn)
+      offsets.push_back(static_cast<std::int64_t>(mine.bytes()) * (ranks * turn + each));
+  tree_sum(HostPieces{received.data(), 0, static_cast<int>(offsets.size()), offsets}, piece.dtype(), mine.count(), rule,
+           mine.data());
 }
 
 /// Brings the ranks' slices together, where the request says.

@@ -9,6 +9,8 @@
 //   1. every rank sends all that it has to all, or to the root,               n - 1      S (n - 1)
 //   2. and each adds up everything itself, in the tree
 //
+// Where a rank has several subtrees, step 1 of a long sum is made as often as the rank has that has most of them.
+//
 // The halves of a sum in slices are steps 1 and 2, and step 3. A broadcast is the communicator's own: S bytes, in about
 // log n steps. Rows are exchanged after their numbers (slices.cpp).
 //
@@ -40,7 +42,8 @@ class ByMessages {
  private:
   void sum_whole(const Request& request);
   void sum_in_buckets(const Request& request);
-  void sum_own(const TensorView& piece, SliceBounds bounds, const SumRule& rule);
+  void sum_own(const TensorView& piece, SliceBounds bounds, const SumRule& rule, const Subtrees* subtrees);
+  void sum_own_subtrees(const TensorView& piece, SliceBounds bounds, const SumRule& rule, const Subtrees& subtrees);
   void collect(const Request& request, const TensorView& whole, SliceBounds bounds);
 
   Communicator& communicator_;

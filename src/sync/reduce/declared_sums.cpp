@@ -55,7 +55,7 @@ DeclaredSums::DeclaredSums(Reductions& reductions, const SumList& list, Stream& 
       region_{region},
       ready_(buckets.empty() ? 0 : buckets.back().pieces) {}
 
-void DeclaredSums::all_reduce(const TensorView& tensor) {
+void DeclaredSums::all_reduce(const TensorView& tensor, std::span<const TensorView> others) {
   if (made_ == list_.counts.size())
     throw InvalidArgument{
         fmt::format("a sum of {} behind the {} that were declared", describe(tensor), list_.counts.size())};
@@ -64,7 +64,7 @@ void DeclaredSums::all_reduce(const TensorView& tensor) {
                                       list_.counts.size(), describe(tensor), list_.counts[made_],
                                       name_of(list_.dtype))};
   ++made_;
-  wait([&] { reductions_.all_reduce(ReduceOp::sum, {&tensor, 1}); });
+  wait([&] { reductions_.sum_up(tensor, others); });
   start_complete();
 }
 
@@ -138,6 +138,26 @@ void DeclaredSums::finish() {
     const BucketSpans spans{bucket};
     wait([&] { started_[bucket].wait(); });
   }
+}
+
+void sum_shards(DeclaredSums* ranks, std::span<const Range> subtrees, FixedOrderAccumulator& tree, std::size_t numbers,
+                const std::function<TensorView(std::int64_t shard, std::size_t number)>& part, const TensorView& sum,
+                Stream& stream) {
+  const std::int64_t count = sum.count() / static_cast<std::int64_t>(numbers);
+  std::vector<Tensor> memory;
+  std::vector<TensorView> sums;
+  for (const Range& subtree : subtrees) {
+    const bool is_last = &subtree == &subtrees.back();
+    sums.push_back(is_last ? sum : memory.emplace_back(Tensor::zeros(sum.dtype(), sum.shape(), stream)).view());
+    for (std::size_t number = 0; number < numbers; ++number) {
+      for (std::int64_t shard = subtree.first; shard < subtree.last; ++shard) {
+        copy(part(shard, number), tree.next(), stream);
+        tree.push();
+      }
+      tree.finish(sums.back().slice(static_cast<std::int64_t>(number) * count, count));
+    }
+  }
+  if (ranks) ranks->all_reduce(sum, std::span{sums}.first(sums.size() - 1));
 }
 
 }  // namespace lockstep

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/core/order/range.hpp>
+#include <lockstep/sync/reduce/fixed_order.hpp>
 #include <lockstep/sync/reduce/sum_list.hpp>
 
 #include "core/base/parts.hpp"
@@ -47,8 +49,8 @@ class LOCKSTEP_PARTS_API DeclaredSums {
                std::span<const GradientBucket> buckets = {}, AgreedRegion* region = nullptr);
 
   /// COLL, as Reductions::all_reduce. Makes the next sum of the list, in place. InvalidArgument, before anything is
-  /// sent, for a tensor of another type or number of elements, or if no sum is left.
-  void all_reduce(const TensorView& tensor);
+  /// sent, for a tensor of another type or number of elements, or if no sum is left. `others` as Reductions::sum_up.
+  void all_reduce(const TensorView& tensor, std::span<const TensorView> others = {});
 
   /// Says that gradient number `piece` is complete. Starts the sums of the buckets whose turn has come, in their order:
   /// after those of the list, whatever the order of the pieces. Between nodes, those that were started move on. False
@@ -103,5 +105,13 @@ class LOCKSTEP_PARTS_API DeclaredSums {
   std::size_t done_ = 0;  ///< of those, at the front
   Work::Traffic traffic_;
 };
+
+/// COLL, as DeclaredSums::all_reduce; without `ranks`, LOCAL. Sums of several numbers of each shard, by `tree`, which
+/// is for one of them: `part(shard, number)` is this rank's. The sums follow each other in `sum`. `subtrees` are those
+/// of this rank's shards.
+LOCKSTEP_PARTS_API void sum_shards(DeclaredSums* ranks, std::span<const Range> subtrees, FixedOrderAccumulator& tree,
+                                   std::size_t numbers,
+                                   const std::function<TensorView(std::int64_t shard, std::size_t number)>& part,
+                                   const TensorView& sum, Stream& stream);
 
 }  // namespace lockstep

@@ -71,7 +71,8 @@ Order ReductionPlane::order_for(const Class& some, const Request& request) {
 
 /// Says what is added to what, for a sum over shards.
 void ReductionPlane::place(Request& request, Path path) {
-  if (!request.is_sum() || request.shards == 0) return;
+  if (request.subtrees) request.additions = request.subtrees->additions();
+  if (!request.is_sum() || request.shards == 0 || request.subtrees) return;
   const Trees& trees = trees_of(request.shards);
   request.additions = path == Path::two_levels ? trees.over_nodes : trees.over_ranks;
 }
@@ -97,7 +98,9 @@ Reductions::Choice ReductionPlane::choice() const {
       .packing = rest().packing,
       .enough_bytes = is_early ? early_bytes : bucket_bytes,
       .gradient_compression = goes_by_nodes() ? compression_ : std::nullopt,
-      .slice_owners = goes_by_nodes() ? two_levels_->slice_owners() : owners_in_order(communicator_.size())};
+      .slice_owners = goes_by_nodes() ? two_levels_->slice_owners() : owners_in_order(communicator_.size()),
+      .takes_subtrees = device_ == DeviceKind::cpu &&
+                        std::ranges::all_of(classes_, [](const Class& each) { return each.order == Order::tree; })};
 }
 
 Way ReductionPlane::way_of_sum(std::int64_t bytes, DType dtype) const {
@@ -166,12 +169,17 @@ void ReductionPlane::run(Path path, Request request) {
 
 Work ReductionPlane::start_under_way(const Request& request) {
   std::vector<std::shared_ptr<const SumsUnderWay::Message>> started;
+  const auto numbers = request.subtrees ? request.subtrees->shares().numbers() : std::span<const int>{};
+  const auto parts_of = [&](const TensorView& message) {
+    return request.subtrees ? request.subtrees->parts_of(message) : std::vector<TensorView>{};
+  };
   for (const TensorView& flat : request.tensors)
-    started.push_back(under_way_->start(flat, request.rule(communicator_.size())));
+    started.push_back(under_way_->start(flat, request.rule(communicator_.size()), {parts_of(flat), numbers}));
   for (const Sliced& message : request.slices)
     for_each_piece(message, [&](const TensorView& piece, SliceBounds bounds) {
-      started.push_back(request.is_sum() ? under_way_->start_scatter(piece, bounds, request.rule(1))
-                                         : under_way_->start_gather(piece, bounds));
+      started.push_back(request.is_sum()
+                            ? under_way_->start_scatter(piece, bounds, request.rule(1), {parts_of(piece), numbers})
+                            : under_way_->start_gather(piece, bounds));
     });
   return work_of(*under_way_, std::move(started));
 }
@@ -187,16 +195,32 @@ Work ReductionPlane::start(Request request) {
   const bool has_halves =
       &some == &rest() && order == some.order && is_tree && !(by_nodes && is_16_bit_float(memory.dtype()));
   if (request.kind == Request::Kind::to_owners && !has_halves)
-    request = {.kind = Request::Kind::all_reduce, .tensors = {&memory, 1}, .shards = request.shards};
+    request = {.kind = Request::Kind::all_reduce,
+               .tensors = {&memory, 1},
+               .shards = request.shards,
+               .subtrees = request.subtrees};
   if (by_nodes && memory.dtype() == DType::f32) request.wire = compression_;
 
   const Path path = path_of(order, request.kind, padded(memory.bytes()), request.wire.value_or(memory.dtype()));
   place(request, path);
+  const std::int64_t bytes = padded(memory.bytes());
+  if (request.subtrees && request.kind == Request::Kind::all_reduce && takes_whole(path, {&memory, 1}, bytes))
+    return later(request, [this](const Request& kept) { sum_in_places(kept); });
   if (path == Path::under_way) return start_under_way(request);
   if (path == Path::two_levels) return two_levels_->start(request);
   if (path == Path::backend_order && device_ != DeviceKind::cpu)
     return start_in_backend_order(communicator_, request.op, {memory});
   return later(request, [this, path](const Request& kept) { run(path, kept); });
+}
+
+void ReductionPlane::sum_in_places(const Request& request) {
+  const TensorView& flat = request.tensors.front();
+  const PlacedSum sum{request.subtrees->shares(), communicator_.rank(), flat.dtype(), flat.count()};
+  const std::vector<TensorView> parts = request.subtrees->parts_of(flat);
+  for (std::size_t part = 0; part < parts.size(); ++part) copy(parts[part], sum.of_own(part), communicator_.stream());
+  const TensorView integers = sum.integers().view();
+  run({.kind = Request::Kind::all_reduce, .tensors = {&integers, 1}});
+  sum.finish(flat);
 }
 
 Work ReductionPlane::start_sums(const Request& request) {

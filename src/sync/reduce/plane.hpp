@@ -69,6 +69,7 @@ class ReductionPlane {
   void run_messages(const Class& some, const Request& request);
   void run(Path path, Request request);
   Work start_under_way(const Request& request);
+  void sum_in_places(const Request& request);
 
   Communicator& communicator_;
   DeviceKind device_;

@@ -153,16 +153,16 @@ Work Reductions::start_guarded(DeviceKind device, std::function<Work()> begin) {
 }
 
 Work Reductions::start(const TensorView& message) {
-  return start_guarded(message.device(), [this, message, shards = shards_] {
+  return start_guarded(message.device(), [this, message, shards = shards_, subtrees = subtrees_] {
     return plane_of(message.device())
-        .start({.kind = Request::Kind::all_reduce, .tensors = {&message, 1}, .shards = shards});
+        .start({.kind = Request::Kind::all_reduce, .tensors = {&message, 1}, .shards = shards, .subtrees = subtrees});
   });
 }
 
 Work Reductions::start_scatter(const Sliced& message) {
-  return start_guarded(device_of(message), [this, message, shards = shards_] {
+  return start_guarded(device_of(message), [this, message, shards = shards_, subtrees = subtrees_] {
     return plane_of(device_of(message))
-        .start({.kind = Request::Kind::to_owners, .slices = {&message, 1}, .shards = shards});
+        .start({.kind = Request::Kind::to_owners, .slices = {&message, 1}, .shards = shards, .subtrees = subtrees});
   });
 }
 
@@ -182,6 +182,15 @@ Work Reductions::start_all_reduce(ReduceOp op, std::span<const TensorView> tenso
 
 void Reductions::all_reduce(ReduceOp op, std::span<const TensorView> tensors) {
   run({.kind = Request::Kind::all_reduce, .op = op, .tensors = tensors, .shards = shards_}, &Request::tensors);
+}
+void Reductions::sum_up(const TensorView& sum, std::span<const TensorView> others) {
+  if (!subtrees_) return all_reduce(ReduceOp::sum, {&sum, 1});
+  const PlacedSum placed{subtrees_->shares(), subtrees_->rank(), sum.dtype(), sum.count()};
+  for (std::size_t other = 0; other < others.size(); ++other) copy(others[other], placed.of_own(other), Stream::host());
+  copy(sum, placed.of_own(others.size()), Stream::host());
+  const TensorView integers = placed.integers().view();
+  all_reduce(ReduceOp::sum, {&integers, 1});
+  placed.finish(sum);
 }
 void Reductions::reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) {
   run({.kind = Request::Kind::reduce, .op = op, .tensors = tensors, .root = root, .shards = shards_},

@@ -18,12 +18,14 @@
 
 #include "core/base/parts.hpp"
 #include "core/comm/communicator.hpp"
+#include "core/order/shares.hpp"
 
 namespace lockstep {
 
 using Packing = ReductionOptions::Packing;
 class Job;
 struct Sliced;
+class Subtrees;
 
 namespace detail {
 class ReductionPlane;
@@ -81,6 +83,7 @@ class LOCKSTEP_PARTS_API Reductions final {
     /// What gradients are rounded to between nodes. Empty if they are not, as where all ranks are on one node.
     std::optional<DType> gradient_compression;
     std::vector<int> slice_owners;  ///< the ranks of the slices that a piece of a message is cut into, in order
+    bool takes_subtrees;            ///< whether OfSubtrees may be used: on the host, if all sums are in the fixed order
   };
 
   /// As long as it lives, sums of dense tensors that begin are of ranks that bring the sums of their shares of so many
@@ -99,6 +102,21 @@ class LOCKSTEP_PARTS_API Reductions final {
     int before_;
   };
 
+  /// As long as it lives, `start` and `start_scatter` of messages in the memory of `subtrees`, which must outlive their
+  /// Works, add up the parts of all subtrees. Only if choice() says that they can; the same on every rank.
+  class [[nodiscard]] OfSubtrees {
+   public:
+    OfSubtrees(Reductions& reductions, const Subtrees& subtrees) : reductions_{reductions} {
+      reductions.subtrees_ = &subtrees;
+    }
+    OfSubtrees(const OfSubtrees&) = delete;
+    OfSubtrees& operator=(const OfSubtrees&) = delete;
+    ~OfSubtrees() { reductions_.subtrees_ = nullptr; }
+
+   private:
+    Reductions& reductions_;
+  };
+
   // LOCAL.
 
   const std::string& name() const { return choice_.name; }
@@ -106,6 +124,13 @@ class LOCKSTEP_PARTS_API Reductions final {
   std::int64_t enough_bytes() const { return choice_.enough_bytes; }
   std::optional<DType> gradient_compression() const { return choice_.gradient_compression; }
   const std::vector<int>& slice_owners() const { return choice_.slice_owners; }
+  /// How ranks best share so many shards: each has one subtree if these reductions take no more (OfSubtrees), or if
+  /// some rank has threads, which share a power of two of shards.
+  Shares shares(int shards, int ranks, bool has_threads) const {
+    return choice_.takes_subtrees && !has_threads ? Shares::even(shards, ranks) : Shares{shards, ranks};
+  }
+  /// Null unless there is an OfSubtrees.
+  const Subtrees* subtrees() const { return subtrees_; }
 
   /// Of a tensor of so many bytes of the type, which way an all-reduce goes.
   detail::Way way_of_sum(std::int64_t bytes, DType dtype) const;
@@ -136,6 +161,10 @@ class LOCKSTEP_PARTS_API Reductions final {
 
   /// The owners' slices overwrite everyone's. `through` is unspecified afterwards.
   void gather_slices(std::span<const Sliced> messages);
+
+  /// The sum of few numbers, of which each rank has those of its subtrees: of the last in `sum`, where the result goes,
+  /// and of the others in their order (zeros if there are none). In an OfSubtrees; otherwise all_reduce of `sum`.
+  void sum_up(const TensorView& sum, std::span<const TensorView> others);
 
   /// In place on `root`. On other ranks the tensors' contents are unspecified afterwards.
   void reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root);
@@ -174,8 +203,9 @@ class LOCKSTEP_PARTS_API Reductions final {
   Choice choice_;
   Seam seam_;
   Job* job_;
-  int shards_ = 0;       ///< OfShards
-  bool begins_at_wait_;  ///< so that what the program has put around a collective has all of it
+  int shards_ = 0;                      ///< OfShards
+  const Subtrees* subtrees_ = nullptr;  ///< OfSubtrees
+  bool begins_at_wait_;                 ///< so that what the program has put around a collective has all of it
 };
 
 }  // namespace lockstep

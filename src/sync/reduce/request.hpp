@@ -16,6 +16,7 @@
 #include "core/comm/communicator.hpp"
 #include "sync/reduce/arithmetic.hpp"
 #include "sync/reduce/slice_map.hpp"
+#include "sync/reduce/subtrees.hpp"
 
 namespace lockstep::detail {
 
@@ -42,6 +43,9 @@ struct Request {
   int shards = 0;                  ///< each rank brings the sum of its share of so many (Shares); 0: a part of its own
   /// What that makes of the tree over those that send: Shares::additions.
   std::span<const std::uint8_t> additions = {};
+  /// If given, a rank brings a part for each of its subtrees, and additions are theirs. Of one message, for all ranks
+  /// or its first half, on the paths of the host's tree.
+  const Subtrees* subtrees = nullptr;
 
   bool is_sum() const { return kind == Kind::all_reduce || kind == Kind::to_owners || kind == Kind::reduce; }
 

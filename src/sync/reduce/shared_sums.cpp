@@ -29,6 +29,16 @@ void copy_bytes(void* to, const TensorView& from) {
   if (from.bytes() > 0) std::memcpy(to, from.data(), from.bytes());
 }
 
+/// How much of so many bytes a part may have, if each rank has its parts there, up to the most that one has.
+std::size_t room_of_part(std::size_t bytes, const Subtrees* subtrees) {
+  const auto most = static_cast<std::size_t>(subtrees ? subtrees->shares().most_of_rank() : 1);
+  return bytes / most / line_bytes * line_bytes;
+}
+
+std::vector<TensorView> parts_of(const TensorView& message, const Subtrees* subtrees) {
+  return subtrees ? subtrees->parts_of(message) : std::vector{message};
+}
+
 /// Calls `body(first, count)` for each slice of `rank`, which has number `rank` in each piece.
 template <class Body>
 void for_each_slice(const Sliced& message, int rank, Body&& body) {
@@ -45,15 +55,17 @@ bool SharedSums::takes_whole(std::int64_t bytes) const {
 }
 
 void SharedSums::run(const Request& request) {
-  if (request.kind == Request::Kind::to_owners) return sum_own(request.slices.front(), request.rule(1));
+  if (request.kind == Request::Kind::to_owners)
+    return sum_own(request.slices.front(), request.rule(1), request.subtrees);
   if (request.kind == Request::Kind::to_all) return spread(request.slices);
   if (request.tensors.size() > 1 || takes_whole(padded(request.tensors))) return sum_whole(request);
   const TensorView& flat = request.tensors.front();
-  if (const auto place = meet_at(flat)) {
-    sum_slice({place->first, place->stride, memory_.size()}, flat, request);
+  if (const auto met = meet_at(flat, request.subtrees)) {
+    sum_slice(*met, flat, request);
     memory_.exchange();
   } else {
-    for_each_bucket(flat, NodeMemory::slot_bytes, [&](const TensorView& piece) { sum_in_slots(piece, request); });
+    for_each_bucket(flat, static_cast<std::int64_t>(room_of_part(NodeMemory::slot_bytes, request.subtrees)),
+                    [&](const TensorView& piece) { sum_in_slots(piece, request); });
   }
 }
 
@@ -73,59 +85,99 @@ void SharedSums::sum_whole(const Request& request) {
   }
 }
 
-/// A fence. The place of `flat`, if all ranks have it at the same one of the memory that they share.
-std::optional<NodeMemory::Place> SharedSums::meet_at(const TensorView& flat) {
-  const auto place = memory_.place_of(flat.data(), flat.bytes());
-  return memory_.exchange(place ? place->word : 0) ? place : std::nullopt;
+/// A fence. The place of `flat`, if all ranks have it, and their other parts, at the same ones of the memory that they
+/// share.
+auto SharedSums::meet_at(const TensorView& flat, const Subtrees* subtrees) -> std::optional<Met> {
+  const std::vector<TensorView> others = subtrees ? subtrees->others_of(flat) : std::vector<TensorView>{};
+  std::vector<NodeMemory::Place> places;
+  std::uint64_t word = 0;
+  const auto add = [&](const TensorView& part) {
+    if (const auto place = memory_.place_of(part.data(), part.bytes())) {
+      places.push_back(*place);
+      word = word * 31 + place->word;
+    }
+  };
+  add(flat);
+  for (const TensorView& other : others) add(other);
+  const bool has_all = places.size() == 1 + others.size();
+  if (!memory_.exchange(has_all ? word : 0) || !has_all) return std::nullopt;
+  Met met{places.front(), {}};
+  if (!subtrees) return met;
+  for (int rank = 0; rank < memory_.size(); ++rank) {
+    const std::size_t parts = subtrees->shares().subtrees_of(rank).size();
+    for (std::size_t part = 1; part <= parts; ++part) {
+      const NodeMemory::Place& place = places[part % parts];  // the last is in the message itself
+      met.offsets.push_back(place.first - met.place.first + rank * place.stride);
+    }
+  }
+  return met;
 }
 
-/// This rank's slice of `pieces`, those of all ranks, for all that get the result.
-void SharedSums::sum_slice(HostPieces pieces, const TensorView& flat, const Request& request) {
+/// Lays `views` down, each in so much room of the slot, and meets all ranks. Each part is so many of them.
+auto SharedSums::meet_in_slots(std::span<const TensorView> views, std::size_t room, std::size_t of_part,
+                               const Subtrees* subtrees) -> Met {
+  std::byte* to = memory_.slot();
+  for (const TensorView& view : views) {
+    copy_bytes(to, view);
+    to += room;
+  }
+  memory_.exchange();
+  Met met{{1, memory_.slots(), NodeMemory::slot_stride()}, {}};
+  if (!subtrees) return met;
+  for (int rank = 0; rank < memory_.size(); ++rank)
+    for (std::size_t part = 0; part < subtrees->shares().subtrees_of(rank).size(); ++part)
+      met.offsets.push_back(rank * met.place.stride + static_cast<std::int64_t>(part * of_part * room));
+  return met;
+}
+
+/// This rank's slice of all parts, for all that get the result.
+void SharedSums::sum_slice(const Met& met, const TensorView& flat, const Request& request) {
+  const int ranks = memory_.size();
   const auto rank = static_cast<std::size_t>(memory_.rank());
   const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
-  const auto bounds = even_slices(flat.count(), pieces.count, line_bytes / size);
-  pieces.first += bounds[rank] * size;
+  const auto bounds = even_slices(flat.count(), ranks, line_bytes / size);
   const bool to_one = request.kind == Request::Kind::reduce;
-  tree_sum_in_place(pieces, flat.dtype(), bounds[rank + 1] - bounds[rank], request.rule(pieces.count),
-                    to_one ? request.root : 0, to_one ? request.root + 1 : pieces.count);
+  tree_sum_in_place(met.from(bounds[rank] * size, ranks), flat.dtype(), bounds[rank + 1] - bounds[rank],
+                    request.rule(ranks), to_one ? request.root : 0, to_one ? request.root + 1 : ranks);
 }
 
-/// Of a tensor of up to slot_bytes.
+/// Of a tensor that fits into the slot as often as a rank has subtrees.
 void SharedSums::sum_in_slots(const TensorView& flat, const Request& request) {
   std::byte* const mine = memory_.slot();
-  copy_bytes(mine, flat);
-  memory_.exchange();
-  sum_slice({memory_.slots(), NodeMemory::slot_stride(), memory_.size()}, flat, request);
+  const std::size_t room = room_of_part(NodeMemory::slot_bytes, request.subtrees);
+  sum_slice(meet_in_slots(parts_of(flat, request.subtrees), room, 1, request.subtrees), flat, request);
   // The other ranks are done with this rank's slot, so it need not wait for the next exchange to read the sum.
   memory_.exchange();
   if (request.reaches(memory_.rank())) std::memcpy(flat.data(), mine, flat.bytes());
 }
 
-void SharedSums::sum_own(const Sliced& message, const SumRule& rule) {
-  const auto place = meet_at(message.memory);
-  if (!place)
-    return for_each_piece(message,
-                          [&](const auto& piece, const auto& bounds) { sum_own_in_slots(piece, bounds, rule); });
+void SharedSums::sum_own(const Sliced& message, const SumRule& rule, const Subtrees* subtrees) {
+  const auto met = meet_at(message.memory, subtrees);
+  if (!met)
+    return for_each_piece(
+        message, [&](const auto& piece, const auto& bounds) { sum_own_in_slots(piece, bounds, rule, subtrees); });
   for_each_slice(message, memory_.rank(), [&](std::int64_t first, std::int64_t count) {
     const auto offset = message.memory.slice(first, count).data() - message.memory.data();
-    tree_sum_in_place({place->first + offset, place->stride, memory_.size()}, message.memory.dtype(), count, rule,
-                      memory_.rank(), memory_.rank() + 1);
+    tree_sum_in_place(met->from(offset, memory_.size()), message.memory.dtype(), count, rule, memory_.rank(),
+                      memory_.rank() + 1);
   });
 }
 
 /// A piece of every slice at a time, so that all ranks have something to sum.
-void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds, const SumRule& rule) {
+void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds, const SumRule& rule,
+                                  const Subtrees* subtrees) {
   const auto ranks = static_cast<std::size_t>(memory_.size()), rank = static_cast<std::size_t>(memory_.rank());
-  constexpr std::size_t alignment = 16;  // suits every element type
-  const std::size_t room = NodeMemory::slot_bytes / ranks / alignment * alignment;
+  const std::size_t room = room_of_part(NodeMemory::slot_bytes / ranks, subtrees);
   const auto most = static_cast<std::int64_t>(room / size_of(flat.dtype()));
+  const std::vector<TensorView> parts = parts_of(flat, subtrees);
   for (std::int64_t first = 0, longest = longest_slice(bounds); first < longest; first += most) {
-    for (std::size_t r = 0; r < ranks; ++r)
-      copy_bytes(memory_.slot() + r * room, slice_of(flat, bounds, r, first, most));
-    memory_.exchange();
+    std::vector<TensorView> slices;
+    for (const TensorView& part : parts)
+      for (std::size_t r = 0; r < ranks; ++r) slices.push_back(slice_of(part, bounds, r, first, most));
+    const Met met = meet_in_slots(slices, room, ranks, subtrees);
     const TensorView mine = slice_of(flat, bounds, rank, first, most);
-    tree_sum({memory_.slots() + rank * room, NodeMemory::slot_stride(), memory_.size()}, mine.dtype(), mine.count(),
-             rule, mine.data());
+    tree_sum(met.from(static_cast<std::ptrdiff_t>(rank * room), memory_.size()), mine.dtype(), mine.count(), rule,
+             mine.data());
   }
 }
 
@@ -147,8 +199,8 @@ void SharedSums::spread(std::span<const Sliced> messages) {
   const int ranks = memory_.size(), rank = memory_.rank();
   std::vector<const Sliced*> written;
   for (const Sliced& message : messages) {
-    const auto place = meet_at(message.through);
-    if (!place) {
+    const auto met = meet_at(message.through);
+    if (!met) {
       for_each_piece(message, [&](const auto& piece, const auto& bounds) { spread_in_slots(piece, bounds); });
       continue;
     }
@@ -157,7 +209,7 @@ void SharedSums::spread(std::span<const Sliced> messages) {
       const TensorView mine = message.memory.slice(first, count);
       const auto offset = mine.data() - message.memory.data();
       for (int other = 0; other < ranks; ++other)
-        if (other != rank) copy_bytes(place->first + other * place->stride + offset, mine);
+        if (other != rank) copy_bytes(met->place.first + other * met->place.stride + offset, mine);
     });
     written.push_back(&message);
   }

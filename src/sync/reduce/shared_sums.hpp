@@ -10,13 +10,18 @@
 //   1. each rank lays its own down
 //   2. a fence; then each adds up everything itself, and reads n S bytes
 //
+// A rank that has several subtrees has a part for each of them at the same place of other memory that they share, or
+// all of them pass through its slot.
+//
 // The halves of a sum in slices are steps 1 and 2, writing one's own alone; and writing it to all between two fences,
 // from where each copies it to its place.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include <lockstep/core/tensor/tensor.hpp>
 
@@ -40,12 +45,24 @@ class SharedSums {
   void run(const Request& request);
 
  private:
-  std::optional<NodeMemory::Place> meet_at(const TensorView& flat);
+  /// Where a sum finds the parts of all ranks. If a rank has one, they begin at the strides of `place`.
+  struct Met {
+    NodeMemory::Place place;
+    std::vector<std::int64_t> offsets;  ///< HostPieces
+
+    HostPieces from(std::ptrdiff_t bytes, int ranks) const {
+      const int count = offsets.empty() ? ranks : static_cast<int>(offsets.size());
+      return {place.first + bytes, place.stride, count, offsets};
+    }
+  };
+
+  std::optional<Met> meet_at(const TensorView& flat, const Subtrees* subtrees = nullptr);
+  Met meet_in_slots(std::span<const TensorView> views, std::size_t room, std::size_t of_part, const Subtrees* subtrees);
   void sum_whole(const Request& request);
-  void sum_slice(HostPieces pieces, const TensorView& flat, const Request& request);
+  void sum_slice(const Met& met, const TensorView& flat, const Request& request);
   void sum_in_slots(const TensorView& flat, const Request& request);
-  void sum_own(const Sliced& message, const SumRule& rule);
-  void sum_own_in_slots(const TensorView& flat, SliceBounds bounds, const SumRule& rule);
+  void sum_own(const Sliced& message, const SumRule& rule, const Subtrees* subtrees);
+  void sum_own_in_slots(const TensorView& flat, SliceBounds bounds, const SumRule& rule, const Subtrees* subtrees);
   void spread(std::span<const Sliced> messages);
   void spread_in_slots(const TensorView& flat, SliceBounds bounds);
 

@@ -24,18 +24,27 @@ SumsUnderWay::SumsUnderWay(Communicator& communicator, Messenger& messenger, Lan
   for (std::size_t room = most_; room > 0; --room) free_rooms_.push_back(room - 1);
 }
 
-auto SumsUnderWay::start(const TensorView& flat, const SumRule& rule) -> std::shared_ptr<const Message> {
-  return start(flat, rule, std::nullopt);
+auto SumsUnderWay::start(const TensorView& flat, const SumRule& rule, const RankParts& parts)
+    -> std::shared_ptr<const Message> {
+  return start(flat, rule, std::nullopt, parts);
 }
 
 auto SumsUnderWay::start_to_one(const TensorView& flat, const SumRule& rule, int root)
     -> std::shared_ptr<const Message> {
-  return start(flat, rule, std::optional{root});
+  return start(flat, rule, std::optional{root}, {});
 }
 
-auto SumsUnderWay::start(const TensorView& flat, const SumRule& rule, std::optional<int> root)
-    -> std::shared_ptr<const Message> {
+auto SumsUnderWay::message_of(const TensorView& flat, const RankParts& parts) -> std::shared_ptr<Message> {
   const auto message = std::make_shared<Message>();
+  message->numbers_ = parts.numbers;
+  for (const TensorView& part : parts.own) message->parts_.push_back(part.data() - flat.data());
+  if (message->parts_.empty()) message->parts_.push_back(0);
+  return message;
+}
+
+auto SumsUnderWay::start(const TensorView& flat, const SumRule& rule, std::optional<int> root, const RankParts& parts)
+    -> std::shared_ptr<const Message> {
+  const auto message = message_of(flat, parts);
   const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
   const std::int64_t longest = elements_of_piece(flat.dtype()) * size_;
   for (std::int64_t first = 0; first < flat.count(); first += longest) {
@@ -56,18 +65,18 @@ auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds, con
   return start(flat, bounds, Ways::to_owners, sum.data(), rule);
 }
 
-auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds, const SumRule& rule)
-    -> std::shared_ptr<const Message> {
-  return start(flat, bounds, Ways::to_owners, nullptr, rule);
+auto SumsUnderWay::start_scatter(const TensorView& flat, SliceBounds bounds, const SumRule& rule,
+                                 const RankParts& parts) -> std::shared_ptr<const Message> {
+  return start(flat, bounds, Ways::to_owners, nullptr, rule, parts);
 }
 
 auto SumsUnderWay::start_gather(const TensorView& flat, SliceBounds bounds) -> std::shared_ptr<const Message> {
   return start(flat, bounds, Ways::from_owners);
 }
 
-auto SumsUnderWay::start(const TensorView& flat, SliceBounds bounds, Ways ways, std::byte* sum, const SumRule& rule)
-    -> std::shared_ptr<const Message> {
-  const auto message = std::make_shared<Message>();
+auto SumsUnderWay::start(const TensorView& flat, SliceBounds bounds, Ways ways, std::byte* sum, const SumRule& rule,
+                         const RankParts& parts) -> std::shared_ptr<const Message> {
+  const auto message = message_of(flat, parts);
   const auto size = static_cast<std::int64_t>(size_of(flat.dtype()));
   const std::int64_t most = elements_of_piece(flat.dtype());
   for (std::int64_t first = 0, longest = longest_slice(bounds); first < longest; first += most) {
@@ -94,18 +103,24 @@ void SumsUnderWay::add(Piece piece) {
   const int receivers = piece.root ? (*piece.root == rank_ ? 0 : 1) : size_ - 1;
   if (piece.ways != Ways::to_owners) message.traffic_.all += static_cast<std::int64_t>(mine) * receivers;
   if (piece.ways == Ways::from_owners) return for_all_.push_back(std::move(piece));
-  message.traffic_.all += static_cast<std::int64_t>(all - mine);
+  message.traffic_.all += static_cast<std::int64_t>(all - mine) * std::ssize(message.parts_);
   ++message.to_sum_;
   for_owners_.push_back(std::move(piece));
 }
 
 bool SumsUnderWay::advance() {
+  const auto first_has_come = [](std::deque<Piece>& pieces) {
+    bool has_come = !pieces.empty();
+    if (has_come)
+      for (Work& work : pieces.front().works) has_come &= work.advance();
+    return has_come;
+  };
   bool moved = false;
-  while (!to_owners_.empty() && to_owners_.front().work->advance()) {
+  while (first_has_come(to_owners_)) {
     sum_first();
     moved = true;
   }
-  while (!to_all_.empty() && to_all_.front().work->advance()) {
+  while (first_has_come(to_all_)) {
     complete_first();
     moved = true;
   }
@@ -119,7 +134,7 @@ void SumsUnderWay::wait_for_some(const Message& message) {
 }
 
 void SumsUnderWay::send_more() {
-  while (!for_owners_.empty() && !free_rooms_.empty()) {
+  while (!for_owners_.empty() && !free_rooms_.empty() && has_rooms_for(for_owners_.front())) {
     send_to_owners(std::move(for_owners_.front()));
     for_owners_.pop_front();
   }
@@ -129,14 +144,34 @@ void SumsUnderWay::send_more() {
   }
 }
 
+/// Rooms become wider when none is in use.
+bool SumsUnderWay::has_rooms_for(const Piece& piece) {
+  const int parts = number_of(piece, size_);
+  if (parts <= wide_) return true;
+  if (!to_owners_.empty()) return false;
+  wide_ = parts;
+  rooms_ = communicator_.allocate(most_ * static_cast<std::size_t>(wide_) * std::size_t{Messenger::piece_bytes});
+  return true;
+}
+
 void SumsUnderWay::send_to_owners(Piece piece) {
-  if (!rooms_.data())
-    rooms_ = communicator_.allocate(most_ * static_cast<std::size_t>(size_) * std::size_t{Messenger::piece_bytes});
   piece.room = free_rooms_.back();
   free_rooms_.pop_back();
-  for (int rank = 0; rank < size_; ++rank)
-    parcels_[static_cast<std::size_t>(rank)] = {piece.slices[static_cast<std::size_t>(rank)], room_for(piece, rank)};
-  piece.work = send(piece, lanes_.to_owners);
+  const std::vector<std::ptrdiff_t>& parts = piece.message->parts_;
+  bool more = true;
+  for (std::size_t part = 0; more; ++part) {
+    more = false;
+    for (int rank = 0; rank < size_; ++rank) {
+      Parcel& parcel = parcels_[static_cast<std::size_t>(rank)];
+      parcel = {};
+      const std::span<std::byte> slice = piece.slices[static_cast<std::size_t>(rank)];
+      if (part < parts.size()) parcel.sent = {slice.data() + parts[part], slice.size()};
+      const int number = number_of(piece, rank) + static_cast<int>(part), last = number_of(piece, rank + 1);
+      if (number < last) parcel.received = room_for(piece, number);
+      more |= number + 1 < last;
+    }
+    piece.works.push_back(send(piece, lanes_.to_owners));
+  }
   to_owners_.push_back(std::move(piece));
 }
 
@@ -144,10 +179,12 @@ void SumsUnderWay::send_to_owners(Piece piece) {
 void SumsUnderWay::sum_first() {
   Piece piece = std::move(to_owners_.front());
   to_owners_.pop_front();
-  piece.work->wait();
+  for (Work& work : std::exchange(piece.works, {})) work.wait();
   const std::span<std::byte> mine = own(piece);
-  std::ranges::copy(mine, room_for(piece, rank_).begin());
-  tree_sum(HostPieces{room_for(piece, 0).data(), Messenger::piece_bytes, size_}, piece.dtype,
+  int number = number_of(piece, rank_);
+  for (const std::ptrdiff_t part : piece.message->parts_)
+    std::copy_n(mine.data() + part, mine.size(), room_for(piece, number++).data());
+  tree_sum(HostPieces{room_for(piece, 0).data(), Messenger::piece_bytes, number_of(piece, size_)}, piece.dtype,
            static_cast<std::int64_t>(mine.size() / size_of(piece.dtype)), piece.rule,
            piece.sum ? piece.sum : mine.data());
   free_rooms_.push_back(piece.room);
@@ -166,14 +203,14 @@ void SumsUnderWay::send_to_all(Piece piece) {
     if (piece.root.value_or(rank) == rank) parcel.sent = own(piece);
     if (piece.root.value_or(rank_) == rank_) parcel.received = piece.slices[static_cast<std::size_t>(rank)];
   }
-  piece.work = send(piece, lanes_.from_owners);
+  piece.works.push_back(send(piece, lanes_.from_owners));
   to_all_.push_back(std::move(piece));
 }
 
 void SumsUnderWay::complete_first() {
   Piece piece = std::move(to_all_.front());
   to_all_.pop_front();
-  piece.work->wait();
+  piece.works.front().wait();
   --piece.message->left_;
 }
 
@@ -183,9 +220,9 @@ Work SumsUnderWay::send(Piece& piece, Messenger::Lane lane) {
   return messenger_.start(parcels_, lane);
 }
 
-/// Where the part of this rank's slice lies that comes from a rank.
-std::span<std::byte> SumsUnderWay::room_for(const Piece& piece, int from) {
-  const std::size_t place = piece.room * static_cast<std::size_t>(size_) + static_cast<std::size_t>(from);
+/// Where the part of this rank's slice lies that has this number.
+std::span<std::byte> SumsUnderWay::room_for(const Piece& piece, int part) {
+  const std::size_t place = piece.room * static_cast<std::size_t>(wide_) + static_cast<std::size_t>(part);
   return {static_cast<std::byte*>(rooms_.data()) + place * Messenger::piece_bytes, own(piece).size()};
 }
 

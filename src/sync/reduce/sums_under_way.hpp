@@ -18,6 +18,14 @@
 
 namespace lockstep::detail {
 
+/// What the ranks bring to a message, if some bring several parts: this rank's in their order, each like the message,
+/// which is one of them; and where each rank's begin in the tree (Shares::numbers), which must stay as long as the
+/// message. If empty, each rank brings its message.
+struct RankParts {
+  std::vector<TensorView> own = {};
+  std::span<const int> numbers = {};
+};
+
 /// Each rank has a slice of every piece. A piece travels twice: every rank sends each other rank its slice, adds up
 /// those that it gets, in the tree of fixed_order_sum, and sends the sum to all. As soon as it has added up a piece, it
 /// sends it on, while others are still coming. Host tensors. Not thread-safe.
@@ -35,8 +43,10 @@ class SumsUnderWay {
 
    private:
     friend class SumsUnderWay;
-    std::size_t to_sum_ = 0;  ///< pieces of which this rank does not have its slice's sum
-    std::size_t left_ = 0;    ///< pieces that are not complete
+    std::size_t to_sum_ = 0;             ///< pieces of which this rank does not have its slice's sum
+    std::size_t left_ = 0;               ///< pieces that are not complete
+    std::vector<std::ptrdiff_t> parts_;  ///< where this rank's begin behind the message, in bytes
+    std::span<const int> numbers_;       ///< RankParts
     Work::Traffic traffic_;
   };
 
@@ -56,7 +66,7 @@ class SumsUnderWay {
   // untouched, until the message is done.
 
   /// The sum of `flat` by `rule` replaces `flat` on every rank.
-  std::shared_ptr<const Message> start(const TensorView& flat, const SumRule& rule = {});
+  std::shared_ptr<const Message> start(const TensorView& flat, const SumRule& rule = {}, const RankParts& parts = {});
 
   /// The same on `root` alone. On others, `flat` is unspecified afterwards.
   std::shared_ptr<const Message> start_to_one(const TensorView& flat, const SumRule& rule, int root);
@@ -66,7 +76,8 @@ class SumsUnderWay {
                                                const SumRule& rule = {});
 
   /// The same in place: it replaces this rank's slice.
-  std::shared_ptr<const Message> start_scatter(const TensorView& flat, SliceBounds bounds, const SumRule& rule = {});
+  std::shared_ptr<const Message> start_scatter(const TensorView& flat, SliceBounds bounds, const SumRule& rule = {},
+                                               const RankParts& parts = {});
 
   /// The ranks' slices replace everyone's. Not while other messages are under way.
   std::shared_ptr<const Message> start_gather(const TensorView& flat, SliceBounds bounds);
@@ -94,15 +105,16 @@ class SumsUnderWay {
     SumRule rule;
     Ways ways;
     std::shared_ptr<Message> message;
-    std::size_t room = 0;  ///< for what comes to this rank on the way to the owners
-    std::optional<Work> work = {};
+    std::size_t room = 0;          ///< for what comes to this rank on the way to the owners
+    std::vector<Work> works = {};  ///< of each part in turn; of one on the way to all
     std::optional<int> root = {};  ///< the only one to which the owners send, if not all
     std::byte* sum = nullptr;      ///< where the sum of this rank's slice goes, if not in `slices`
   };
 
-  std::shared_ptr<const Message> start(const TensorView& flat, const SumRule& rule, std::optional<int> root);
+  std::shared_ptr<const Message> start(const TensorView& flat, const SumRule& rule, std::optional<int> root,
+                                       const RankParts& parts);
   std::shared_ptr<const Message> start(const TensorView& flat, SliceBounds bounds, Ways ways, std::byte* sum = nullptr,
-                                       const SumRule& rule = {});
+                                       const SumRule& rule = {}, const RankParts& parts = {});
   void add(Piece piece);
   void send_more();
   void send_to_owners(Piece piece);
@@ -111,14 +123,22 @@ class SumsUnderWay {
   void complete_first();
   Work send(Piece& piece, Messenger::Lane lane);
   std::span<std::byte> own(const Piece& piece) const { return piece.slices[static_cast<std::size_t>(rank_)]; }
-  std::span<std::byte> room_for(const Piece& piece, int from);
+  static std::shared_ptr<Message> message_of(const TensorView& flat, const RankParts& parts);
+  /// The number of a rank's first part; of behind the last rank, of all parts.
+  static int number_of(const Piece& piece, int rank) {
+    const std::span<const int> numbers = piece.message->numbers_;
+    return numbers.empty() ? rank : numbers[static_cast<std::size_t>(rank)];
+  }
+  bool has_rooms_for(const Piece& piece);
+  std::span<std::byte> room_for(const Piece& piece, int part);
 
   Communicator& communicator_;
   Messenger& messenger_;
   Lanes lanes_;
   int rank_, size_;
   std::size_t most_;  ///< pieces that are under way at a time, each way
-  Buffer rooms_;      ///< each for one slice of each rank
+  Buffer rooms_;      ///< each for one slice of `wide_` parts
+  int wide_ = 0;
   std::vector<std::size_t> free_rooms_;
   std::deque<Piece> for_owners_, to_owners_, for_all_, to_all_;  ///< before a way and on it, in order
   std::vector<Parcel> parcels_;

@@ -14,6 +14,8 @@
 #include <lockstep/sync/strategy/variable.hpp>
 #include <lockstep/sync/strategy/variable_store.hpp>
 
+#include "core/base/parts.hpp"
+#include "core/order/shares.hpp"
 #include "sync/strategy/held_slices.hpp"
 
 namespace lockstep {
@@ -47,6 +49,11 @@ struct detail::Inside<Strategy> {
     strategy.agree(kind, here, text, comparison);
   }
 };
+
+/// COLL, in cross-replica context: agrees on a text, and how the ranks share the shards (Reductions::shares).
+/// `has_threads` says whether this rank has.
+LOCKSTEP_PARTS_API Shares agree_on_shares(Strategy& strategy, int shards, bool has_threads, std::string_view text,
+                                          const Here& here);
 
 template <>
 struct detail::Inside<VariableStore> {

@@ -136,6 +136,12 @@ void Strategy::agree(TagKind kind, const Here& here, std::string_view text, cons
   core_->group.meeting().agree(kind, core_->id, here, text, comparison);
 }
 
+Shares agree_on_shares(Strategy& strategy, int shards, bool has_threads, std::string_view text, const Here& here) {
+  MeetingPoint& meeting = inside(strategy).group().meeting();
+  const Answers any = meeting.agree_any(TagKind::compare, inside(strategy).id(), here, text, {has_threads, false});
+  return inside(strategy).reductions().shares(shards, meeting.size(), any.front());
+}
+
 MirroredVariable Strategy::create_variable(Variable::Options options, const std::function<Tensor()>& initial,
                                            Here here) {
   detail::require_not_another(*this, {"create_variable", here});

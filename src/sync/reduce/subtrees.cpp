@@ -1,0 +1,58 @@
+#include "sync/reduce/subtrees.hpp"
+
+#include <utility>
+
+#include <lockstep/core/device/stream.hpp>
+
+#include "core/base/element_type.hpp"
+#include "core/device/device.hpp"
+#include "sync/reduce/arithmetic.hpp"
+#include "sync/reduce/reductions.hpp"
+
+namespace lockstep {
+
+Subtrees::Subtrees(Reductions& reductions, const Shares& shares, int rank, const TensorView& sum)
+    : shares_{shares}, rank_{rank}, additions_{shares.additions()}, sum_{sum} {
+  for (int other = 1; other < shares_.most_of_rank(); ++other) {
+    Buffer memory = reductions.allocate_shared(sum.bytes()).memory;
+    others_.push_back(memory.data() ? std::move(memory) : inside(Stream::host()).allocate(sum.bytes()));
+  }
+}
+
+std::vector<TensorView> Subtrees::others_of(const TensorView& message) const {
+  std::vector<TensorView> parts;
+  for (const Buffer& other : others_)
+    parts.push_back({static_cast<std::byte*>(other.data()) + (message.data() - sum_.data()), message.shape(),
+                     message.dtype(), message.device()});
+  return parts;
+}
+
+std::vector<TensorView> Subtrees::parts_of(const TensorView& message) const {
+  std::vector<TensorView> parts = others_of(message);
+  parts.resize(shares_.subtrees_of(rank_).size() - 1, message);
+  parts.push_back(message);
+  return parts;
+}
+
+PlacedSum::PlacedSum(const Shares& shares, int rank, DType dtype, std::int64_t count)
+    : dtype_{dtype},
+      integers_{Tensor::zeros(size_of(dtype) == 8 ? DType::i64 : DType::i32, {std::ssize(shares.subtrees()) * count})},
+      count_{count},
+      first_{shares.numbers()[static_cast<std::size_t>(rank)]},
+      subtrees_{static_cast<int>(shares.subtrees().size())},
+      additions_{shares.additions()} {}
+
+TensorView PlacedSum::numbers_in(const Tensor& integers, std::int64_t place) const {
+  return {integers.view().slice(place * count_, count_).data(), {count_}, dtype_};
+}
+
+TensorView PlacedSum::of_own(std::size_t number) const {
+  return numbers_in(integers_, first_ + static_cast<std::int64_t>(number));
+}
+
+void PlacedSum::finish(const Tensor& integers, const TensorView& sum) const {
+  detail::tree_sum({.first = numbers_in(integers, 0), .stride = count_, .count = subtrees_}, {.additions = additions_},
+                   sum, Stream::host());
+}
+
+}  // namespace lockstep
