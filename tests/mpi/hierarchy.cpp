@@ -12,6 +12,7 @@
 #include "core/comm/messenger.hpp"
 #include "support/ranks.hpp"
 #include "support/reductions_of.hpp"
+#include "support/shard_sums.hpp"
 #include "sync/reduce/paths.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/reduce/slice_map.hpp"
@@ -102,6 +103,16 @@ Tensor part_of_this_rank(const std::vector<std::vector<T>>& parts) {
 }
 
 }  // namespace
+
+TEST_CASE("nodes that hold several subtrees of the shards end in the bits of the one tree") {
+  const auto all = make_mpi_communicator();
+  const auto ops = reductions_of(*all, {}, {0, 0, 1, 1});
+  for (const std::int64_t count : {6, 70'001})
+    for (const auto& [what, is_right] : ShardSums<float>{*ops, rank(), 4, 12, count}.results_of_subtrees()) {
+      CAPTURE(count, what);
+      CHECK(is_right);
+    }
+}
 
 TEST_CASE("sums between nodes that travel early have the bits of the one tree, wherever the gradients are") {
   const auto all = make_mpi_communicator();

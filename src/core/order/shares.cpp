@@ -163,14 +163,26 @@ int Shares::most_of_rank() const {
   return most;
 }
 
+Shares Shares::over(std::span<const int> runs) const {
+  std::vector<std::int64_t> bounds{0};
+  std::size_t rank = 0;
+  for (const int run : runs) bounds.push_back(bounds_[rank += static_cast<std::size_t>(run)]);
+  return Shares{std::move(bounds)};
+}
+
 std::vector<std::uint8_t> Shares::additions() const {
-  std::vector<std::int64_t> bounds{0}, one_each{0};
-  for (const Range& subtree : subtrees_) {
-    bounds.push_back(subtree.last);
-    one_each.push_back(std::ssize(one_each));
-  }
-  std::vector<std::uint8_t> additions = additions_of(bounds);
+  std::vector<std::int64_t> one_each{0};
+  while (std::ssize(one_each) <= std::ssize(subtrees_)) one_each.push_back(std::ssize(one_each));
+  std::vector<std::uint8_t> additions = additions_in(0, static_cast<int>(subtrees_.size()));
   return additions == additions_of(one_each) ? std::vector<std::uint8_t>{} : additions;
+}
+
+std::vector<std::uint8_t> Shares::additions_in(int first, int last) const {
+  std::vector<std::int64_t> bounds;
+  for (int subtree = first; subtree < last; ++subtree)
+    bounds.push_back(subtrees_[static_cast<std::size_t>(subtree)].first);
+  bounds.push_back(subtrees_[static_cast<std::size_t>(last) - 1].last);
+  return additions_of(bounds);
 }
 
 }  // namespace lockstep

@@ -55,9 +55,15 @@ class LOCKSTEP_PARTS_API Shares {
   /// The most subtrees of a rank.
   int most_of_rank() const;
 
+  /// The shares of runs of ranks, of so many each, in order: their largest subtrees.
+  Shares over(std::span<const int> runs) const;
+
   /// The rest of the tree, for a sum that takes the subtrees in order and puts each on a stack: how many additions
   /// follow, each of the two topmost parts. Empty if they are those of as many ranks with one shard each.
   std::vector<std::uint8_t> additions() const;
+
+  /// The same within one subtree that is made of subtrees [first, last). Never empty.
+  std::vector<std::uint8_t> additions_in(int first, int last) const;
 
  private:
   explicit Shares(std::vector<std::int64_t> bounds);

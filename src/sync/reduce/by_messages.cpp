@@ -37,10 +37,14 @@ void ByMessages::sum_in_buckets(const Request& request) {
 }
 
 void ByMessages::sum_own(const TensorView& piece, SliceBounds bounds, const SumRule& rule, const Subtrees* subtrees) {
-  if (subtrees) return sum_own_subtrees(piece, bounds, rule, *subtrees);
   const int ranks = communicator_.size();
   const auto rank = static_cast<std::size_t>(communicator_.rank());
   const TensorView mine = piece.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
+  if (subtrees) {
+    const auto offsets = exchange_parts(piece, subtrees->parts_of(piece), subtrees->shares().numbers(), bounds);
+    return tree_sum(HostPieces{mine.data(), 0, static_cast<int>(offsets.size()), offsets}, piece.dtype(), mine.count(),
+                    rule, mine.data());
+  }
   const TensorView parts = exchanged_.take(communicator_, piece.dtype(), mine.count() * ranks);
   communicator_.all_to_all(piece, bounds, parts).wait();
   if (mine.count() > 0)
@@ -48,14 +52,16 @@ void ByMessages::sum_own(const TensorView& piece, SliceBounds bounds, const SumR
              communicator_.stream());
 }
 
-/// A rank with fewer subtrees than others sends its last part again, which nobody reads.
-void ByMessages::sum_own_subtrees(const TensorView& piece, SliceBounds bounds, const SumRule& rule,
-                                  const Subtrees& subtrees) {
-  const int ranks = communicator_.size(), most = subtrees.shares().most_of_rank();
+/// A rank with fewer parts than others sends its last one again, which nobody reads.
+std::vector<std::int64_t> ByMessages::exchange_parts(const TensorView& piece, std::span<const TensorView> parts,
+                                                     std::span<const int> numbers, SliceBounds bounds) {
+  const int ranks = communicator_.size();
   const auto rank = static_cast<std::size_t>(communicator_.rank());
+  const auto parts_of = [&](std::size_t of) { return numbers[of + 1] - numbers[of]; };
+  int most = 0;
+  for (std::size_t of = 0; of + 1 < numbers.size(); ++of) most = std::max(most, parts_of(of));
   const TensorView mine = piece.slice(bounds[rank], bounds[rank + 1] - bounds[rank]);
   const TensorView received = exchanged_.take(communicator_, piece.dtype(), mine.count() * ranks * most);
-  const std::vector<TensorView> parts = subtrees.parts_of(piece);
   for (int turn = 0; turn < most; ++turn)
     communicator_
         .all_to_all(parts[std::min(static_cast<std::size_t>(turn), parts.size() - 1)], bounds,
@@ -63,10 +69,10 @@ void ByMessages::sum_own_subtrees(const TensorView& piece, SliceBounds bounds, c
         .wait();
   std::vector<std::int64_t> offsets;
   for (int each = 0; each < ranks; ++each)
-    for (int turn = 0; turn < std::ssize(subtrees.shares().subtrees_of(each)); ++turn)
-      offsets.push_back(static_cast<std::int64_t>(mine.bytes()) * (ranks * turn + each));
-  tree_sum(HostPieces{received.data(), 0, static_cast<int>(offsets.size()), offsets}, piece.dtype(), mine.count(), rule,
-           mine.data());
+    for (int turn = 0; turn < parts_of(static_cast<std::size_t>(each)); ++turn)
+      offsets.push_back(received.data() - mine.data() +
+                        static_cast<std::int64_t>(mine.bytes()) * (ranks * turn + each));
+  return offsets;
 }
 
 /// Brings the ranks' slices together, where the request says.

@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/comm/communicator.hpp"
 #include "sync/reduce/messages.hpp"
@@ -39,11 +40,15 @@ class ByMessages {
   /// a broadcast of flat tensors; or what is asked for rows.
   void run(const Request& request);
 
+  /// COLL. Of this rank's slice, the parts of all ranks, in their order and behind `piece`, one of the parts of this
+  /// rank: in bytes from this rank's slice of it. They stay until the next call. `numbers` are as Shares::numbers.
+  std::vector<std::int64_t> exchange_parts(const TensorView& piece, std::span<const TensorView> parts,
+                                           std::span<const int> numbers, SliceBounds bounds);
+
  private:
   void sum_whole(const Request& request);
   void sum_in_buckets(const Request& request);
   void sum_own(const TensorView& piece, SliceBounds bounds, const SumRule& rule, const Subtrees* subtrees);
-  void sum_own_subtrees(const TensorView& piece, SliceBounds bounds, const SumRule& rule, const Subtrees& subtrees);
   void collect(const Request& request, const TensorView& whole, SliceBounds bounds);
 
   Communicator& communicator_;

@@ -64,7 +64,8 @@ auto ReductionPlane::trees_of(int shards) -> const Trees& {
 /// bits the order of the nodes would change, unless the options ask for that order.
 Order ReductionPlane::order_for(const Class& some, const Request& request) {
   if (request.op == ReduceOp::exact_sum) return Order::tree;
-  if (some.order == Order::nodes && !asks_for_nodes_ && request.shards > 0 && !trees_of(request.shards).is_by_nodes)
+  const bool has_one_subtree = request.shards > 0 && !request.subtrees;
+  if (some.order == Order::nodes && !asks_for_nodes_ && has_one_subtree && !trees_of(request.shards).is_by_nodes)
     return Order::tree;
   return some.order;
 }
@@ -99,8 +100,9 @@ Reductions::Choice ReductionPlane::choice() const {
       .enough_bytes = is_early ? early_bytes : bucket_bytes,
       .gradient_compression = goes_by_nodes() ? compression_ : std::nullopt,
       .slice_owners = goes_by_nodes() ? two_levels_->slice_owners() : owners_in_order(communicator_.size()),
-      .takes_subtrees = device_ == DeviceKind::cpu &&
-                        std::ranges::all_of(classes_, [](const Class& each) { return each.order == Order::tree; })};
+      .takes_subtrees = device_ == DeviceKind::cpu && std::ranges::all_of(classes_, [&](const Class& each) {
+                          return each.order == Order::tree || (each.order == Order::nodes && !asks_for_nodes_);
+                        })};
 }
 
 Way ReductionPlane::way_of_sum(std::int64_t bytes, DType dtype) const {

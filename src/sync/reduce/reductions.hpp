@@ -83,7 +83,7 @@ class LOCKSTEP_PARTS_API Reductions final {
     /// What gradients are rounded to between nodes. Empty if they are not, as where all ranks are on one node.
     std::optional<DType> gradient_compression;
     std::vector<int> slice_owners;  ///< the ranks of the slices that a piece of a message is cut into, in order
-    bool takes_subtrees;            ///< whether OfSubtrees may be used: on the host, if all sums are in the fixed order
+    bool takes_subtrees;  ///< whether OfSubtrees may be used: on the host, if all sums have the bits of the tree
   };
 
   /// As long as it lives, sums of dense tensors that begin are of ranks that bring the sums of their shares of so many

@@ -50,6 +50,33 @@ void for_each_slice(const Sliced& message, int rank, Body&& body) {
 
 }  // namespace
 
+PartPlaces::PartPlaces(const NodeMemory& memory, const TensorView& message, const Subtrees* subtrees) {
+  std::vector<TensorView> all = subtrees ? subtrees->others_of(message) : std::vector<TensorView>{};
+  all.insert(all.begin(), message);
+  for (const TensorView& each : all) {
+    const auto place = memory.place_of(each.data(), each.bytes());
+    if (!place) {
+      of_parts.clear();
+      word = 0;
+      return;
+    }
+    of_parts.push_back(*place);
+    word = word * 31 + place->word;
+  }
+}
+
+std::vector<std::int64_t> PartPlaces::offsets(std::span<const int> numbers) const {
+  std::vector<std::int64_t> offsets;
+  for (std::size_t rank = 0; rank + 1 < numbers.size(); ++rank) {
+    const auto parts = static_cast<std::size_t>(numbers[rank + 1] - numbers[rank]);
+    for (std::size_t part = 1; part <= parts; ++part) {
+      const NodeMemory::Place& place = of_parts[part % parts];  // the last is in the message itself
+      offsets.push_back(place.first - of_parts.front().first + static_cast<std::int64_t>(rank) * place.stride);
+    }
+  }
+  return offsets;
+}
+
 bool SharedSums::takes_whole(std::int64_t bytes) const {
   return bytes * memory_.size() <= (memory_.has_enough_cores() ? whole_in_slots : whole_in_turns);
 }
@@ -88,29 +115,10 @@ void SharedSums::sum_whole(const Request& request) {
 /// A fence. The place of `flat`, if all ranks have it, and their other parts, at the same ones of the memory that they
 /// share.
 auto SharedSums::meet_at(const TensorView& flat, const Subtrees* subtrees) -> std::optional<Met> {
-  const std::vector<TensorView> others = subtrees ? subtrees->others_of(flat) : std::vector<TensorView>{};
-  std::vector<NodeMemory::Place> places;
-  std::uint64_t word = 0;
-  const auto add = [&](const TensorView& part) {
-    if (const auto place = memory_.place_of(part.data(), part.bytes())) {
-      places.push_back(*place);
-      word = word * 31 + place->word;
-    }
-  };
-  add(flat);
-  for (const TensorView& other : others) add(other);
-  const bool has_all = places.size() == 1 + others.size();
-  if (!memory_.exchange(has_all ? word : 0) || !has_all) return std::nullopt;
-  Met met{places.front(), {}};
-  if (!subtrees) return met;
-  for (int rank = 0; rank < memory_.size(); ++rank) {
-    const std::size_t parts = subtrees->shares().subtrees_of(rank).size();
-    for (std::size_t part = 1; part <= parts; ++part) {
-      const NodeMemory::Place& place = places[part % parts];  // the last is in the message itself
-      met.offsets.push_back(place.first - met.place.first + rank * place.stride);
-    }
-  }
-  return met;
+  const PartPlaces places{memory_, flat, subtrees};
+  if (!memory_.exchange(places.word) || places.of_parts.empty()) return std::nullopt;
+  return Met{places.of_parts.front(),
+             subtrees ? places.offsets(subtrees->shares().numbers()) : std::vector<std::int64_t>{}};
 }
 
 /// Lays `views` down, each in so much room of the slot, and meets all ranks. Each part is so many of them.

@@ -55,7 +55,7 @@ class LOCKSTEP_PARTS_API PlacedSum {
   /// What is to be added up over the ranks.
   const Tensor& integers() const { return integers_; }
 
-  /// Writes the sum, once that is done, in place or elsewhere.
+  /// Writes the sum, once they are added up: in place, or elsewhere.
   void finish(const TensorView& sum) const { finish(integers_, sum); }
   void finish(const Tensor& integers, const TensorView& sum) const;
 

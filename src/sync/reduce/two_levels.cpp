@@ -66,6 +66,8 @@ TwoLevels::TwoLevels(Communicator& all, std::span<const int> node_of_rank, std::
       node_layout_{layout_of(*node_, std::vector<int>(static_cast<std::size_t>(node_->size())))},
       memory_{node_->size() > 1 ? node_->node_memory() : nullptr},
       by_messages_{*node_} {
+  ranks_of_nodes_.resize(static_cast<std::size_t>(layout_.nodes));
+  for (const Place& place : places_) ++ranks_of_nodes_[static_cast<std::size_t>(place.node)];
   if (memory_) shared_.emplace(*memory_);
   if (first_ranks_) over_first_ranks_.emplace(*first_ranks_);
   if (!same_place_) return;
@@ -106,7 +108,7 @@ void TwoLevels::run(const Request& request) {
 }
 
 Work TwoLevels::start(const Request& request) {
-  if (!request.tensors.empty() && !request.wire && is_short(request.tensors))
+  if (!request.tensors.empty() && !request.wire && !request.subtrees && is_short(request.tensors))
     return later(request, [this](const Request& kept) { over_first_ranks(kept); });
   return work_of(*this, {start_pieces(request)});
 }
@@ -203,6 +205,11 @@ auto TwoLevels::pieces_of(const Sliced& message, const Sliced& of_node) const ->
 
 auto TwoLevels::start_pieces(const Request& request) -> std::shared_ptr<const Message> {
   const auto message = std::make_shared<Message>();
+  if (request.subtrees) {
+    Shares of_nodes = request.subtrees->shares().over(ranks_of_nodes_);
+    std::vector<std::uint8_t> additions = of_nodes.additions();
+    message->parts_.emplace(*request.subtrees, std::move(of_nodes), std::move(additions));
+  }
   std::vector<Piece> pieces;
   if (!request.slices.empty()) {
     pieces = pieces_of(request.slices.front(), in_slices_of_node(request.slices.front()));
@@ -217,7 +224,7 @@ auto TwoLevels::start_pieces(const Request& request) -> std::shared_ptr<const Me
   for (Piece& piece : pieces) {
     piece.wire = request.wire;
     piece.divisor = request.divisor(layout_.ranks);
-    piece.between_nodes = {.additions = request.additions};
+    piece.between_nodes = {.additions = message->parts_ ? message->parts_->additions : request.additions};
     piece.message = message;
     piece.task = ++tasks_;
     ++message->left_;
@@ -239,8 +246,9 @@ bool TwoLevels::advance() {
   while (!to_begin_.empty() && (!memory_ || memory_->may_begin(to_begin_.front().task))) {
     Piece piece = take(to_begin_);
     if (memory_) {
-      piece.place = memory_->place_of(piece.memory.data(), piece.memory.bytes());
-      memory_->begin(piece.task, piece.place ? piece.place->word : 0);
+      const auto& parts = piece.message->parts_;
+      piece.places.emplace(*memory_, piece.memory, parts ? &parts->of_ranks : nullptr);
+      memory_->begin(piece.task, piece.places->word);
     }
     to_sum_.push_back(std::move(piece));
   }
@@ -289,10 +297,12 @@ Work::Traffic TwoLevels::Message::traffic() const {
   return traffic;
 }
 
-/// Twice or once what others have of this rank's slice.
+/// What others have of this rank's slice, for each subtree of the node, and once more to send the sum.
 std::int64_t TwoLevels::bytes_to_send(const Piece& piece) const {
+  const auto& parts = piece.message->parts_;
+  const std::int64_t subtrees = parts ? std::ssize(parts->of_nodes.subtrees_of(mine_.node)) : 1;
   const auto size = static_cast<std::int64_t>(size_of(piece.wire.value_or(piece.own.dtype())));
-  return piece.own.count() * size * (piece.between.empty() ? 2 : 1) * (layout_.nodes - 1) / layout_.nodes;
+  return piece.own.count() * size * (subtrees + (piece.between.empty() ? 1 : 0)) * (layout_.nodes - 1) / layout_.nodes;
 }
 
 Buffer TwoLevels::take_buffer(std::size_t bytes) {
@@ -306,7 +316,8 @@ Buffer TwoLevels::take_buffer(std::size_t bytes) {
 /// Whether all ranks of the node have the piece complete, where this rank reaches it.
 bool TwoLevels::can_sum(const Piece& piece) const {
   if (node_->size() == 1) return true;
-  return piece.place && memory_->begun(piece.task) == NodeMemory::Begun::with_one_word;
+  return piece.places && !piece.places->of_parts.empty() &&
+         memory_->begun(piece.task) == NodeMemory::Begun::with_one_word;
 }
 
 /// Whether the sum over the node needs fences or messages, at which its ranks wait for each other.
@@ -315,10 +326,46 @@ bool TwoLevels::must_meet(const Piece& piece) const {
   return memory_->begun(piece.task) != NodeMemory::Begun::not_by_all && !can_sum(piece);
 }
 
-void TwoLevels::sum_own(const Piece& piece) const {
+void TwoLevels::sum_own(Piece& piece) {
+  if (piece.own.count() > 0 && piece.message->parts_) {
+    std::vector<std::int64_t> offsets = piece.places->offsets(numbers_in_node(piece));
+    for (std::int64_t& offset : offsets) offset += piece.on_rank(0) - piece.own.data();
+    return sum_subtrees(piece, offsets);
+  }
   if (node_->size() == 1) return;
-  tree_sum_in_place({piece.on_rank(0), piece.place->stride, node_->size()}, piece.own.dtype(), piece.own.count(), {},
-                    mine_.within, mine_.within + 1);
+  tree_sum_in_place({piece.on_rank(0), piece.places->of_parts.front().stride, node_->size()}, piece.own.dtype(),
+                    piece.own.count(), {}, mine_.within, mine_.within + 1);
+}
+
+/// Shares::numbers of the node's ranks.
+std::span<const int> TwoLevels::numbers_in_node(const Piece& piece) const {
+  const auto first = std::ranges::find(places_, mine_.node, &Place::node) - places_.begin();
+  return piece.message->parts_->of_ranks.shares().numbers().subspan(static_cast<std::size_t>(first),
+                                                                    static_cast<std::size_t>(node_->size()) + 1);
+}
+
+/// Adds up the parts of the node's ranks, which begin so far behind this rank's slice.
+void TwoLevels::sum_subtrees(Piece& piece, std::span<const std::int64_t> offsets) {
+  const Shares& of_ranks = piece.message->parts_->of_ranks.shares();
+  const TensorView& own = piece.own;
+  int next = numbers_in_node(piece).front();
+  for (const std::span<const Range> subtrees = piece.message->parts_->of_nodes.subtrees_of(mine_.node);
+       const Range& subtree : subtrees) {
+    const int first = next;
+    while (next < std::ssize(of_ranks.subtrees()) &&
+           of_ranks.subtrees()[static_cast<std::size_t>(next)].last <= subtree.last)
+      ++next;
+    const auto count = static_cast<std::size_t>(next - first);
+    const HostPieces parts{own.data(), 0, next - first, offsets.first(count)};
+    offsets = offsets.subspan(count);
+    const std::vector<std::uint8_t> additions = of_ranks.additions_in(first, next);
+    if (&subtree == &subtrees.back()) {
+      tree_sum_in_place(parts, own.dtype(), own.count(), {.additions = additions}, 0, 1);
+    } else {
+      tree_sum(parts, own.dtype(), own.count(), {.additions = additions},
+               static_cast<std::byte*>(piece.others.emplace_back(take_buffer(own.bytes())).data()));
+    }
+  }
 }
 
 /// This rank's slice of the node's sum, if it carries one.
@@ -329,8 +376,15 @@ void TwoLevels::send(Piece& piece) {
     convert(piece.own, piece.sent());
   }
   const TensorView sent = piece.sent();
-  piece.sum = piece.between.empty() ? between_->start(sent, piece.between_nodes)
-                                    : between_->start_scatter(sent, piece.between, piece.between_nodes);
+  RankParts parts;
+  if (piece.message->parts_) {
+    for (const Buffer& other : piece.others)
+      parts.own.push_back({static_cast<std::byte*>(other.data()), sent.shape(), sent.dtype()});
+    parts.own.push_back(sent);
+    parts.numbers = piece.message->parts_->of_nodes.numbers();
+  }
+  piece.sum = piece.between.empty() ? between_->start(sent, piece.between_nodes, parts)
+                                    : between_->start_scatter(sent, piece.between, piece.between_nodes, parts);
   piece.message->unsent_ -= bytes_to_send(piece);
   piece.message->sent_.push_back(piece.sum);
 }
@@ -349,6 +403,7 @@ void TwoLevels::take_back(Piece& piece) {
     convert(sent, mine);
     free_buffers_.push_back(std::move(piece.converted));
   }
+  for (Buffer& other : piece.others) free_buffers_.push_back(std::move(other));
   divide(mine, piece.divisor, Stream::host());
 }
 
@@ -362,7 +417,12 @@ void TwoLevels::spread(const Piece& piece) const {
 /// All of a piece, at once, on all ranks of the node.
 void TwoLevels::meet(Piece piece) {
   const Sliced message{piece.memory, std::make_shared<const SliceMap>(piece.bounds, owners_in_order(node_->size()))};
-  in_node({.kind = Request::Kind::to_owners, .slices = {&message, 1}});
+  if (const auto& parts = piece.message->parts_) {
+    sum_subtrees(piece, by_messages_.exchange_parts(piece.memory, parts->of_ranks.parts_of(piece.memory),
+                                                    numbers_in_node(piece), piece.bounds));
+  } else {
+    in_node({.kind = Request::Kind::to_owners, .slices = {&message, 1}});
+  }
   send(piece);
   if (piece.sum) between_->wait(*piece.sum);
   take_back(piece);

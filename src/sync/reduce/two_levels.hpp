@@ -17,6 +17,9 @@
 // half of a sum in slices is steps 1 to 4, without returning the sums of step 4 to the other nodes; the second half
 // returns them, and is step 5. A sum for one rank is made as a sum for all.
 //
+// Where ranks bring parts of several subtrees, a node adds up its own into the largest subtrees that it holds, and
+// brings several of them to step 4. Such a sum is not short.
+//
 // 16-bit floats are copied to f32 first, and go as long ones do: they are rounded once, at the end. The slices for each
 // carrier are those of Jia and others, "Highly Scalable Deep Learning Training System with Mixed-Precision" (2018).
 #pragma once
@@ -82,6 +85,13 @@ class TwoLevels {
     std::int64_t unsent_ = 0;  ///< bytes, about, of what this rank will send of pieces that it has not begun to send
     Tensor wide_ = {};         ///< what is summed in the place of `rounded_`, if that is of 16-bit floats
     std::optional<TensorView> rounded_ = {};
+    /// If ranks bring parts of several subtrees: how the nodes share them.
+    struct Parts {
+      const Subtrees& of_ranks;
+      Shares of_nodes;
+      std::vector<std::uint8_t> additions;  ///< over the nodes' subtrees
+    };
+    std::optional<Parts> parts_ = {};
   };
 
   /// LOCAL, never blocks. Returns whether there was something to do.
@@ -95,18 +105,22 @@ class TwoLevels {
     TensorView memory;
     std::vector<std::int64_t> bounds;  ///< of a slice for each rank of the node; those that carry none have empty ones
     TensorView own;                    ///< this rank's slice
-    std::vector<std::int64_t> between = {};       ///< of `own`, cut into one for each node; empty if all get all of it
-    std::optional<NodeMemory::Place> place = {};  ///< of `memory`
+    std::vector<std::int64_t> between = {};  ///< of `own`, cut into one for each node; empty if all get all of it
+    std::optional<PartPlaces> places = {};   ///< of `memory`
     std::optional<DType> wire = {};
     int divisor = 1;
     SumRule between_nodes = {};
     std::shared_ptr<Message> message = {};
     std::uint64_t task = 0;
-    Buffer converted = {};  ///< `own` in the type of `wire`
+    Buffer converted = {};            ///< `own` in the type of `wire`
+    std::vector<Buffer> others = {};  ///< the node's sums of its subtrees but the last, which is in `own`
     std::shared_ptr<const SumsUnderWay::Message> sum = {};
 
     /// `own` on another rank of the node, in the memory that they share.
-    std::byte* on_rank(int rank) const { return place->first + rank * place->stride + (own.data() - memory.data()); }
+    std::byte* on_rank(int rank) const {
+      const NodeMemory::Place& place = places->of_parts.front();
+      return place.first + rank * place.stride + (own.data() - memory.data());
+    }
     /// What travels between the nodes.
     TensorView sent() const { return wire ? TensorView{converted.data(), {own.count()}, *wire} : own; }
   };
@@ -129,7 +143,9 @@ class TwoLevels {
   Buffer take_buffer(std::size_t bytes);
   bool can_sum(const Piece& piece) const;
   bool must_meet(const Piece& piece) const;
-  void sum_own(const Piece& piece) const;
+  void sum_own(Piece& piece);
+  void sum_subtrees(Piece& piece, std::span<const std::int64_t> offsets);
+  std::span<const int> numbers_in_node(const Piece& piece) const;
   void send(Piece& piece);
   void take_back(Piece& piece);
   void spread(const Piece& piece) const;
@@ -138,6 +154,7 @@ class TwoLevels {
 
   std::vector<Place> places_;
   Place mine_;
+  std::vector<int> ranks_of_nodes_;
   Layout layout_;
   int carriers_;  ///< of each node
   std::unique_ptr<Communicator> node_;

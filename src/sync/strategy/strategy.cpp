@@ -137,6 +137,7 @@ void Strategy::agree(TagKind kind, const Here& here, std::string_view text, cons
 }
 
 Shares agree_on_shares(Strategy& strategy, int shards, bool has_threads, std::string_view text, const Here& here) {
+  inside(strategy).require_not_captured(here);
   MeetingPoint& meeting = inside(strategy).group().meeting();
   const Answers any = meeting.agree_any(TagKind::compare, inside(strategy).id(), here, text, {has_threads, false});
   return inside(strategy).reductions().shares(shards, meeting.size(), any.front());
