@@ -8,12 +8,20 @@
 Started by MPI's launcher (``mpirun -n 4 python train.py``), this needs no address and no port. The rest of a program for
 ``torch.distributed`` stays as it is. See :mod:`lockstep.torch`.
 
+A program with arrays of NumPy, and no model, calls :func:`all_reduce`, :func:`exact_sum` and :func:`same_on_all`.
+
 The exceptions below are what a collective raises when the ranks do not do the same. Each says in one sentence which rank
 is where, with its line of Python. They are the same on every rank, so a program may catch one and go on; if it does not,
 the job ends with that sentence on stderr.
 """
 
-__all__ = ["DriftError", "Error", "InvalidArgument", "MismatchError", "PeerError", "StallError", "__version__"]
+import typing as _typing
+
+if _typing.TYPE_CHECKING:
+    import numpy as _numpy
+
+__all__ = ["DriftError", "Error", "InvalidArgument", "MismatchError", "PeerError", "StallError", "__version__", "all_reduce",
+           "exact_sum", "same_on_all"]
 
 __version__ = "0.2.0"
 
@@ -44,3 +52,60 @@ class PeerError(Error):
 
 class StallError(Error):
     """A collective has not ended within its timeout, or a rank did not come to a monitored barrier."""
+
+
+def _job():
+    """The extension, in a job that has begun."""
+    from . import torch
+
+    torch._require_launcher()
+    torch._start(None)
+    return torch._core
+
+
+def all_reduce(array: "_numpy.ndarray", op: str = "sum") -> "_numpy.ndarray":
+    """Adds up the arrays of all ranks, element by element and in place, and returns the array. All ranks call this, with
+    one shape and type: float32, float64, int32 or int64. ::
+
+        lockstep.all_reduce(histogram)
+
+    Floating-point numbers are added in the order of the ranks: the same bits in each run on as many ranks. With ``op``
+    ``"exact_sum"``, each sum of floating-point numbers is exact and rounded once."""
+    import numpy
+
+    if op not in ("sum", "exact_sum"):
+        raise InvalidArgument(f"all_reduce with op={op!r}; expected 'sum' or 'exact_sum'")
+    contiguous = numpy.ascontiguousarray(array)
+    _job().all_reduce(contiguous, op)
+    if contiguous is not array:
+        array[...] = contiguous
+    return array
+
+
+def exact_sum(numbers: "_numpy.typing.ArrayLike") -> float:
+    """The exact sum of the numbers of all ranks, rounded once: the same on any number of ranks, however the numbers are
+    spread over them and ordered. All ranks call this, with float32 or with float64; each may have another number of
+    them. ::
+
+        norm = math.sqrt(lockstep.exact_sum(mine * mine))
+    """
+    import numpy
+
+    return _job().exact_sum(numpy.ascontiguousarray(numbers))
+
+
+def same_on_all(name: str, value: object) -> None:
+    """Raises :class:`MismatchError` on all ranks unless they give the same value: a number, a text, or an array of
+    NumPy, of which the ranks compare a digest. ::
+
+        lockstep.same_on_all("learning rate", rate)
+    """
+    import numpy
+
+    text = f"{value!r}"
+    if isinstance(value, numpy.ndarray):
+        import hashlib
+
+        digest = hashlib.blake2b(numpy.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
+        text = f"{value.dtype}{list(value.shape)}, digest {digest}"
+    _job().same_on_all(f"{name} = {text}")

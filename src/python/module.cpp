@@ -12,6 +12,7 @@
 
 #include "core/base/loaded_part.hpp"
 #include "python/around_backend.hpp"
+#include "python/arrays.hpp"
 #include "python/backend.hpp"
 #include "python/failures.hpp"
 #include "python/place.hpp"
@@ -62,6 +63,10 @@ PYBIND11_MODULE(_core, module) {
       "end_python", [] { Process::current()->end_python(); }, without_lock);
   module.def(
       "end_job", [](const std::string& text) { end_job(text); }, without_lock);
+
+  module.def("all_reduce", &all_reduce);
+  module.def("exact_sum", &exact_sum);
+  module.def("same_on_all", &same_on_all);
 
   py::class_<JobStore, c10::intrusive_ptr<JobStore>>(module, "Store",
                                                      py::module_::import("torch._C._distributed_c10d").attr("Store"))

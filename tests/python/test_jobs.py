@@ -48,6 +48,12 @@ def test_right(script, backend, ranks):
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_arrays(ranks):
+    done = job(ranks, "arrays.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
 USUAL = line_of("# usual")
 
 

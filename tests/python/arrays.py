@@ -1,0 +1,58 @@
+"""Arrays of NumPy without torch.distributed: on any number of ranks. Prints "done" on rank 0."""
+
+import fractions
+import random
+
+import numpy
+
+import lockstep
+import lockstep.torch
+
+draw = random.Random(7)  # the same on all ranks
+rank, size = lockstep.torch._start(None)
+
+for dtype in (numpy.float32, numpy.float64, numpy.int32, numpy.int64):
+    of_ranks = [numpy.array([[draw.randrange(100) for _ in range(5)] for _ in range(3)], dtype) for _ in range(size)]
+    mine = of_ranks[rank].copy()
+    assert lockstep.all_reduce(mine) is mine and (mine == sum(of_ranks)).all() and mine.dtype == dtype
+    wide = numpy.repeat(of_ranks[rank], 2, axis=1)[:, ::2]  # not contiguous
+    lockstep.all_reduce(wide)
+    assert (wide == sum(of_ranks)).all()
+
+# Each rank has another share of the numbers; the sum is that of the fractions.
+numbers = [draw.uniform(-1, 1) * 2.0 ** draw.randrange(-300, 300) for _ in range(1000)]
+expected = float(sum(map(fractions.Fraction, numbers)))
+cuts = [0, *sorted(draw.randrange(1000) for _ in range(size - 1)), 1000]
+assert lockstep.exact_sum(numbers[cuts[rank]:cuts[rank + 1]]) == expected
+tenth = fractions.Fraction(float(numpy.float32(0.1)))
+assert lockstep.exact_sum(numpy.array([0.1], numpy.float32)) == float(numpy.float32(float(size * tenth)))
+elements = numpy.array([1e16 if rank == 0 else 1.0, -1.0 * rank])
+lockstep.all_reduce(elements, "exact_sum")
+assert elements[0] == float(fractions.Fraction(10**16) + size - 1) and elements[1] == -size * (size - 1) / 2
+
+lockstep.same_on_all("learning rate", 0.1)
+lockstep.same_on_all("weights", numpy.arange(4))
+
+
+def caught(kind, call):
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
+caught(lockstep.InvalidArgument, lambda: lockstep.all_reduce(numpy.ones(3, numpy.int8)))
+caught(lockstep.InvalidArgument, lambda: lockstep.all_reduce(numpy.ones(3, numpy.int32), "exact_sum"))
+caught(lockstep.InvalidArgument, lambda: lockstep.all_reduce(numpy.ones(3), "max"))
+caught(lockstep.InvalidArgument, lambda: lockstep.exact_sum(numpy.arange(3)))
+if size > 1:
+    text = caught(lockstep.MismatchError, lambda: lockstep.same_on_all("seed", 2 if rank == size - 1 else 1))
+    assert f"replica {size - 1} " in text and "(arrays.py:" in text and "seed = 2" in text and "seed = 1" in text, text
+    text = caught(lockstep.MismatchError, lambda: lockstep.all_reduce(numpy.ones(3 if rank else 4)))
+    assert "sum of float64[3]" in text and "sum of float64[4]" in text, text
+    text = caught(lockstep.MismatchError, lambda: lockstep.same_on_all("weights", numpy.arange(4) + rank))
+    assert "int64[4], digest" in text, text
+lockstep.same_on_all("afterwards", "all is well")
+if rank == 0:
+    print("done")
