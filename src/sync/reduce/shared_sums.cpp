@@ -35,10 +35,6 @@ std::size_t room_of_part(std::size_t bytes, const Subtrees* subtrees) {
   return bytes / most / line_bytes * line_bytes;
 }
 
-std::vector<TensorView> parts_of(const TensorView& message, const Subtrees* subtrees) {
-  return subtrees ? subtrees->parts_of(message) : std::vector{message};
-}
-
 /// Calls `body(first, count)` for each slice of `rank`, which has number `rank` in each piece.
 template <class Body>
 void for_each_slice(const Sliced& message, int rank, Body&& body) {
@@ -50,17 +46,19 @@ void for_each_slice(const Sliced& message, int rank, Body&& body) {
 
 }  // namespace
 
-PartPlaces::PartPlaces(const NodeMemory& memory, const TensorView& message, const Subtrees* subtrees) {
-  std::vector<TensorView> all = subtrees ? subtrees->others_of(message) : std::vector<TensorView>{};
-  all.insert(all.begin(), message);
-  for (const TensorView& each : all) {
+PartPlaces::PartPlaces(const NodeMemory& memory, const TensorView& whole, const Subtrees* subtrees)
+    : message{memory.place_of(whole.data(), whole.bytes())} {
+  if (!message) return;
+  word = message->word;
+  if (!subtrees) return;
+  for (const TensorView& each : subtrees->others_of(whole)) {
     const auto place = memory.place_of(each.data(), each.bytes());
     if (!place) {
-      of_parts.clear();
+      message.reset();
       word = 0;
       return;
     }
-    of_parts.push_back(*place);
+    others.push_back(*place);
     word = word * 31 + place->word;
   }
 }
@@ -68,10 +66,10 @@ PartPlaces::PartPlaces(const NodeMemory& memory, const TensorView& message, cons
 std::vector<std::int64_t> PartPlaces::offsets(std::span<const int> numbers) const {
   std::vector<std::int64_t> offsets;
   for (std::size_t rank = 0; rank + 1 < numbers.size(); ++rank) {
-    const auto parts = static_cast<std::size_t>(numbers[rank + 1] - numbers[rank]);
-    for (std::size_t part = 1; part <= parts; ++part) {
-      const NodeMemory::Place& place = of_parts[part % parts];  // the last is in the message itself
-      offsets.push_back(place.first - of_parts.front().first + static_cast<std::int64_t>(rank) * place.stride);
+    const auto first_others = static_cast<std::size_t>(numbers[rank + 1] - numbers[rank] - 1);
+    for (std::size_t part = 0; part <= first_others; ++part) {
+      const NodeMemory::Place& place = part < first_others ? others[part] : *message;
+      offsets.push_back(place.first - message->first + static_cast<std::int64_t>(rank) * place.stride);
     }
   }
   return offsets;
@@ -116,9 +114,8 @@ void SharedSums::sum_whole(const Request& request) {
 /// share.
 auto SharedSums::meet_at(const TensorView& flat, const Subtrees* subtrees) -> std::optional<Met> {
   const PartPlaces places{memory_, flat, subtrees};
-  if (!memory_.exchange(places.word) || places.of_parts.empty()) return std::nullopt;
-  return Met{places.of_parts.front(),
-             subtrees ? places.offsets(subtrees->shares().numbers()) : std::vector<std::int64_t>{}};
+  if (!memory_.exchange(places.word) || !places.message) return std::nullopt;
+  return Met{*places.message, subtrees ? places.offsets(subtrees->shares().numbers()) : std::vector<std::int64_t>{}};
 }
 
 /// Lays `views` down, each in so much room of the slot, and meets all ranks. Each part is so many of them.
@@ -153,7 +150,9 @@ void SharedSums::sum_slice(const Met& met, const TensorView& flat, const Request
 void SharedSums::sum_in_slots(const TensorView& flat, const Request& request) {
   std::byte* const mine = memory_.slot();
   const std::size_t room = room_of_part(NodeMemory::slot_bytes, request.subtrees);
-  sum_slice(meet_in_slots(parts_of(flat, request.subtrees), room, 1, request.subtrees), flat, request);
+  const auto parts = request.subtrees ? request.subtrees->parts_of(flat) : std::vector<TensorView>{};
+  sum_slice(meet_in_slots(parts.empty() ? std::span{&flat, 1} : std::span{parts}, room, 1, request.subtrees), flat,
+            request);
   // The other ranks are done with this rank's slot, so it need not wait for the next exchange to read the sum.
   memory_.exchange();
   if (request.reaches(memory_.rank())) std::memcpy(flat.data(), mine, flat.bytes());
@@ -177,7 +176,7 @@ void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds, co
   const auto ranks = static_cast<std::size_t>(memory_.size()), rank = static_cast<std::size_t>(memory_.rank());
   const std::size_t room = room_of_part(NodeMemory::slot_bytes / ranks, subtrees);
   const auto most = static_cast<std::int64_t>(room / size_of(flat.dtype()));
-  const std::vector<TensorView> parts = parts_of(flat, subtrees);
+  const std::vector<TensorView> parts = subtrees ? subtrees->parts_of(flat) : std::vector{flat};
   for (std::int64_t first = 0, longest = longest_slice(bounds); first < longest; first += most) {
     std::vector<TensorView> slices;
     for (const TensorView& part : parts)

@@ -34,10 +34,11 @@ namespace lockstep::detail {
 
 /// Where the parts lie that all ranks have of a message, in memory that they share.
 struct PartPlaces {
-  std::vector<NodeMemory::Place> of_parts;  ///< of the message, and of its other memory (Subtrees); empty if not all
-  std::uint64_t word = 0;                   ///< as NodeMemory::Place, of all
+  std::optional<NodeMemory::Place> message;  ///< empty if not all are there
+  std::vector<NodeMemory::Place> others;     ///< of its other memory (Subtrees)
+  std::uint64_t word = 0;                    ///< as NodeMemory::Place, of all
 
-  PartPlaces(const NodeMemory& memory, const TensorView& message, const Subtrees* subtrees);
+  PartPlaces(const NodeMemory& memory, const TensorView& whole, const Subtrees* subtrees);
 
   /// Of the parts of ranks with such Shares::numbers, where each begins, in bytes behind the message of the first rank.
   std::vector<std::int64_t> offsets(std::span<const int> numbers) const;

@@ -316,8 +316,7 @@ Buffer TwoLevels::take_buffer(std::size_t bytes) {
 /// Whether all ranks of the node have the piece complete, where this rank reaches it.
 bool TwoLevels::can_sum(const Piece& piece) const {
   if (node_->size() == 1) return true;
-  return piece.places && !piece.places->of_parts.empty() &&
-         memory_->begun(piece.task) == NodeMemory::Begun::with_one_word;
+  return piece.places && piece.places->message && memory_->begun(piece.task) == NodeMemory::Begun::with_one_word;
 }
 
 /// Whether the sum over the node needs fences or messages, at which its ranks wait for each other.
@@ -333,7 +332,7 @@ void TwoLevels::sum_own(Piece& piece) {
     return sum_subtrees(piece, offsets);
   }
   if (node_->size() == 1) return;
-  tree_sum_in_place({piece.on_rank(0), piece.places->of_parts.front().stride, node_->size()}, piece.own.dtype(),
+  tree_sum_in_place({piece.on_rank(0), piece.places->message->stride, node_->size()}, piece.own.dtype(),
                     piece.own.count(), {}, mine_.within, mine_.within + 1);
 }
 

@@ -118,7 +118,7 @@ class TwoLevels {
 
     /// `own` on another rank of the node, in the memory that they share.
     std::byte* on_rank(int rank) const {
-      const NodeMemory::Place& place = places->of_parts.front();
+      const NodeMemory::Place& place = *places->message;
       return place.first + rank * place.stride + (own.data() - memory.data());
     }
     /// What travels between the nodes.
