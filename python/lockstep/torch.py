@@ -45,6 +45,7 @@ import typing as _typing
 
 import torch as _torch
 import torch.distributed as _distributed
+import typing_extensions as _typing_extensions
 
 from . import DriftError as _DriftError
 from ._extension import core as _core
@@ -277,7 +278,8 @@ def register() -> None:
 
 def _register():
     _core.set_library_folders(
-        [_os.path.dirname(_torch.__file__) + _os.sep, _os.path.dirname(__file__) + _os.sep],
+        [_os.path.dirname(_torch.__file__) + _os.sep, _os.path.dirname(__file__) + _os.sep,
+         _typing_extensions.__file__],  # around what PyTorch calls deprecated
         _sysconfig.get_path("stdlib") + _os.sep,
     )
     # Its name in the package is that of a function in it.

@@ -315,8 +315,8 @@ void AroundBackend::compare_parts(Agreed& call, std::vector<std::int64_t> sent,
 WorkPtr AroundBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   Agreed call{.type = OpType::ALLTOALL,
               .timeout = options.timeout,
-              .text = fmt::format("all_to_all: a list of {}",
-                                  inputs.empty() ? "nothing" : name_of(inputs.front().scalar_type())),
+              .text = fmt::format("all_to_all: {} to {} tensors of {}", inputs.size(), outputs.size(),
+                                  inputs.empty() ? "no type" : name_of(inputs.front().scalar_type())),
               .tensors = joined({inputs}, outputs),
               .result = outputs,
               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {

@@ -60,6 +60,7 @@ MISMATCHES = {
     "another-type": lambda: dist.all_reduce(torch.ones(4, dtype=torch.float64)),
     "another-operation": lambda: dist.all_reduce(mine, dist.ReduceOp.MAX),
     "barrier": lambda: dist.barrier(),
+    "coalesced": lambda: dist.all_reduce_coalesced([mine]),
 }
 
 if case in MISMATCHES:
@@ -70,6 +71,9 @@ elif case == "parts":
     # The odd one has more for rank 0 than that expects.
     parts = [2 if is_odd else 1] + [1] * (size - 1)
     say(caught(lambda: dist.all_to_all_single(torch.ones(size), torch.ones(sum(parts)), [1] * size, parts)))
+elif case == "lists":
+    count = size - is_odd
+    say(caught(lambda: dist.all_to_all([torch.empty(2)] * count, [torch.ones(2)] * count)))
 elif case == "fake":
     # One that moves nothing, and does what NCCL does on the host.
     fake = dist.new_group(backend=lockstep.torch.around("fake"))

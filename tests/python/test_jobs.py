@@ -64,6 +64,7 @@ USUAL = line_of("# usual")
     ("another-type", "SUM of float64[4]", "SUM of float32[4]"),
     ("another-operation", "MAX of float32[4]", "SUM of float32[4]"),
     ("barrier", "barrier", "all_reduce"),
+    ("coalesced", "all_reduce_coalesced", "all_reduce"),
 ])
 def test_mismatch(case, odd, rest, backend):
     done = job(3, "failing.py", case, "--backend", backend)
@@ -83,6 +84,7 @@ MISMATCH_CALLS = {
     "another-type": "dist.all_reduce(torch.ones(4, dtype=torch.float64))",
     "another-operation": "dist.all_reduce(mine, dist.ReduceOp.MAX)",
     "barrier": "dist.barrier()",
+    "coalesced": "dist.all_reduce_coalesced([mine])",
 }
 
 
@@ -93,6 +95,7 @@ MISMATCH_CALLS = {
     ("lockstep", "fake", 3, ["float32[9] to", "float32[6] to"]),
     ("lockstep", "message", 2, ["sends float32[3]", "receives float32[2]"]),
     ("lockstep_gloo", "message", 2, ["sends float32[3]", "receives float32[2]"]),
+    ("lockstep_gloo", "lists", 3, ["2 to 2 tensors", "3 to 3 tensors"]),
     ("lockstep_gloo", "parts", 3, ["all_to_all", "rank 2 has 2 elements for rank 0, which expects 1"]),
     ("lockstep", "replicas", 3, ["the replicas differ: rank 2 has another buffer '1.running_var' than rank 0"]),
 ])
