@@ -19,6 +19,7 @@ ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "OMP_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",  # otherwise gloo warns where the host's name has no address
     # Finds nothing of a GPU, and takes seconds for that.
     "HWLOC_COMPONENTS": "-gl",
 }
