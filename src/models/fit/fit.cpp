@@ -4,7 +4,6 @@
 #include <memory>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/core/base/log.hpp>
@@ -17,21 +16,17 @@
 #include "core/control/tag.hpp"
 #include "core/order/sample_order.hpp"
 #include "core/order/shares.hpp"
-#include "models/fit/accumulation.hpp"
 #include "models/fit/evaluation_pass.hpp"
-#include "models/fit/fit_options.hpp"
 #include "models/fit/fit_start.hpp"
 #include "models/fit/frozen_variables.hpp"
 #include "models/fit/injected_fault.hpp"
-#include "models/fit/joint_gradients.hpp"
 #include "models/fit/parts_report.hpp"
 #include "models/fit/rank_shards.hpp"
 #include "models/fit/shard_threads.hpp"
 #include "models/fit/step_checks.hpp"
 #include "models/fit/step_faults.hpp"
+#include "models/fit/step_gradients.hpp"
 #include "models/input/batch_schedule.hpp"
-#include "models/nn/joint_model.hpp"
-#include "models/nn/shard_losses.hpp"
 #include "models/ops/answer.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/optim/computed_step.hpp"
@@ -43,10 +38,6 @@ namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// The samples of each step, in their epoch's order.
 class StepSamples {
@@ -74,13 +65,6 @@ class StepSamples {
   std::vector<std::int64_t> order_;
 };
 
-/// Keeps the losses of as many steps as an epoch has.
-void push_recent(std::deque<ops::Kernels::BatchLoss::Weighed>& recent, const Optimizer::StepSums& sums,
-                 std::int64_t steps) {
-  recent.push_back({sums.loss, sums.weight.value_or(0)});
-  if (std::ssize(recent) > steps) recent.pop_front();
-}
-
 double mean_of(const std::deque<ops::Kernels::BatchLoss::Weighed>& recent) {
   ops::Kernels::BatchLoss::Weighed sum;
   for (const ops::Kernels::BatchLoss::Weighed& step : recent) {
@@ -98,27 +82,6 @@ std::int64_t samples_in(const BatchSchedule& schedule, std::int64_t steps) {
     samples += schedule.batch(step).positions.size();
   return samples;
 }
-
-/// Sends each gradient of a step as soon as the model has it, but for frozen variables. If `faults` is not null, they
-/// see it first.
-class SendWhenReady final : public nn::GradientBuffer::Listener {
- public:
-  SendWhenReady(Optimizer::AgreedStep& step, const nn::GradientBuffer& buffer, std::span<const std::string> frozen,
-                const StepFaults* faults)
-      : step_{step}, buffer_{buffer}, variables_{buffer.variables()}, frozen_{frozen}, faults_{faults} {}
-
-  void on_ready(std::size_t variable) override {
-    if (faults_) faults_->computed(StepFaults::whole, variable, buffer_.of(variables_[variable]));
-    if (!is_frozen(frozen_, variables_[variable].name())) step_.ready(variables_[variable]);
-  }
-
- private:
-  Optimizer::AgreedStep& step_;
-  const nn::GradientBuffer& buffer_;
-  std::span<const Variable> variables_;
-  std::span<const std::string> frozen_;
-  const StepFaults* faults_;
-};
 
 class Fit {
  public:
@@ -146,24 +109,15 @@ class Fit {
         faults_{fault, rank_, train_shards_.count(), model.variables().size(), strategy.stream()},
         evaluation_{strategy, model, data.test, options.evaluation_samples, shares_, threads_.get()},
         checks_{strategy,        model,  sum_.with_statistics(statistics_.view()), train_shards_, shares_, options,
-                takes_audited(), faults_} {
-    sum_ = sum_.with_statistics(statistics_.view());
-    place_subtrees();
-    if (nn::JointModel* const joint = model.joint()) {
-      joint_gradients_.emplace(*joint, sum_, train_shards_);
-      sums_on_the_way_ = joint_gradients_->sums();
-    } else if (options.accumulate > 1) {
-      accumulation_.emplace(sum_, options.accumulate);
-      if (threads_ && rank_ == 0)
-        log::warning(fmt::format("{} threads evaluate, but one trains: micro-batches are computed one after the other",
-                                 options.threads));
-    }
-  }
+                takes_audited(), faults_},
+        computation_{strategy,      model,          sum_.with_statistics(statistics_.view()),
+                     train_shards_, threads_.get(), shares_,
+                     options_,      faults_,        checks_} {}
 
   FitResult run(Observer& observer);
 
  private:
-  /// Whether start_gradients computes the rank's shards, in one call of the model.
+  /// Whether one call of the model computes the rank's shards.
   bool takes_audited() const {
     return !threads_ && options_.accumulate == 1 && !model_.joint() && !shares_.has_several();
   }
@@ -173,13 +127,6 @@ class Fit {
   Optimizer::StepSums step(std::int64_t index, const ScheduledBatch& batch);
   bool attests_in(std::int64_t step) const;  ///< besides the first steps
   void load_ahead();
-  Optimizer::StepSums compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                        Optimizer::AgreedStep& agreed);
-  void place_subtrees();
-  StartedShards start_gradients(std::int64_t step, const RankShards::Loaded& shards, const Subtree& subtree);
-  StartedShards accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples, const Subtree& subtree);
-  /// Of the micro-batch of each shard, the first of which is number `first` of this rank's.
-  void note_read(const SampleBatch::Group& read, std::int64_t first);
   std::int64_t evaluations_from(std::int64_t step) const;
   void evaluate(FitResult& result, std::int64_t epoch, Observer& observer);
   Observer::Step report_of(const FitResult& result, const ScheduledBatch& batch, double loss) const;
@@ -195,122 +142,19 @@ class Fit {
   Shares shares_;
   BatchSchedule schedule_;
   StepSamples samples_;
-  nn::GradientBuffer sum_;  ///< gradients and statistics of this rank's last subtree, and of all ranks, in the store
+  nn::GradientBuffer sum_;  ///< in the store
   Tensor statistics_;
-  std::optional<Subtrees> several_;  ///< for the gradients, if a rank has several
-  std::vector<Tensor> other_statistics_;
-  std::vector<Subtree> subtrees_;  ///< of this rank
   std::vector<Optimizer::Gradient> gradients_;
   RankShards train_shards_;
   std::unique_ptr<ShardThreads> threads_;  ///< null: the program's own computes all shards
   StepFaults faults_;
   EvaluationPass evaluation_;
   StepChecks checks_;
-  std::optional<Accumulation> accumulation_;       ///< empty if a shard is one micro-batch, or for a joint model
-  std::optional<JointGradients> joint_gradients_;  ///< for a joint model
-  Optimizer::Computation::Sums sums_on_the_way_;   ///< that it makes over the ranks
-  std::vector<std::int64_t> integers_;             ///< of `checks_`, in the last sum of a step
-  bool wants_norm_ = false;                        ///< the observer
+  StepGradients computation_;
+  std::vector<std::int64_t> integers_;  ///< of `checks_`, in the last sum of a step
+  bool wants_norm_ = false;             ///< the observer
   bool diverged_ = false;
 };
-
-Optimizer::StepSums Fit::compute_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                           Optimizer::AgreedStep& agreed) {
-  detail::ComputedStep& inside = detail::ComputedStep::of(agreed);
-  inside.keeps_norm = wants_norm_;
-  if (threads_)
-    inside.threads = {.count = static_cast<std::size_t>(threads_->count()),
-                      .run = [this](const ShardThreads::Work& work) { threads_->run(work, "in an update"); }};
-  BusyClock::enter(BusyClock::Part::data);
-  // Where single shards are looked at, these are spoilt.
-  SendWhenReady ready{agreed, sum_, options_.frozen, checks_.watch() ? nullptr : &faults_};
-  std::vector<Subtree> subtrees = subtrees_;
-  subtrees.back().sum = sum_.reporting_to(ready);
-  std::vector<StartedShards> started;
-  if (joint_gradients_) {
-    const auto read = [&](const SampleBatch::Group& micro_batch) { note_read(micro_batch, 0); };
-    started = joint_gradients_->compute(step, samples, inside.sums, subtrees, {read, checks_.watch()});
-  } else if (accumulation_) {
-    for (const Subtree& each : subtrees) started.push_back(accumulate_gradients(step, samples, each));
-  } else {
-    const std::optional<std::int64_t> audited = checks_.audited();
-    const RankShards::Loaded shards =
-        audited ? train_shards_.load_all_and(samples, *audited) : train_shards_.load_all(samples, 0, threads_.get());
-    note_read(shards.group, 0);
-    for (const Subtree& each : subtrees) started.push_back(start_gradients(step, shards, each));
-  }
-  checks_.bring(samples, integers_);
-  Optimizer::StepSums own;
-  for (const StartedShards& each : started) own.samples += each.labels;
-  inside.complete = [this, &inside, started = std::move(started)](Optimizer::StepSums& sums) {
-    for (std::size_t i = 0; i < started.size(); ++i) {
-      const ops::Kernels::BatchLoss result = started[i].loss.read();
-      sums.correct += result.correct;
-      inside.subtrees.push_back({result.loss_sum, result.weight.value_or(static_cast<double>(started[i].labels)),
-                                 subtrees_[i].sum.statistics()});
-    }
-  };
-  return own;
-}
-
-/// The last subtree is added up in the store, and the others first: so sums can be sent while the last one is computed.
-void Fit::place_subtrees() {
-  if (shares_.has_several()) several_.emplace(inside(strategy_).reductions(), shares_, rank_, sum_.flat());
-  for (const Range& each : shares_.subtrees_of(rank_)) {
-    const std::int64_t before = shares_.of(rank_).first;
-    subtrees_.push_back({{each.first - before, each.last - before}, sum_});
-    if (each.last == shares_.of(rank_).last) return;
-    const Tensor& statistics = other_statistics_.emplace_back(Tensor::zeros(sum_.dtype(), statistics_.shape()));
-    subtrees_.back().sum =
-        sum_.at(several_->others_of(sum_.flat())[subtrees_.size() - 1]).with_statistics(statistics.view());
-  }
-}
-
-StartedShards Fit::start_gradients(std::int64_t step, const RankShards::Loaded& shards, const Subtree& subtree) {
-  BusyClock::enter(BusyClock::Part::forward);
-  std::optional<SampleBatch::Group> part;
-  if (several_) part = part_of(shards.group, subtree.shards);
-  const SampleBatch::Group& own = part ? *part : shards.group;
-  const std::vector<nn::Model::ShardPlace> all = shards.places(step);
-  const auto places = std::span{all}.subspan(static_cast<std::size_t>(subtree.shards.first), own.batches.size());
-  const std::int64_t labels = own.counted_labels() - (checks_.audited() ? own.batches.back().counted_labels() : 0);
-  nn::ShardWatch* const watch = checks_.watch(subtree.shards.first);
-  if (threads_) return {labels, threads_->train_shards(own, places, subtree.sum, watch)};
-  if (watch) return {labels, model_.train_watched(own, places, subtree.sum, *watch)};
-  return {labels, model_.start_shards(own, places, subtree.sum)};
-}
-
-void Fit::note_read(const SampleBatch::Group& read, std::int64_t first) {
-  for (const SampleBatch& each : read.batches) faults_.read(each);
-  checks_.read(first, read);
-}
-
-/// Shards outside, micro-batches inside, so that the sum of a shard is the same on every rank.
-StartedShards Fit::accumulate_gradients(std::int64_t step, std::span<const std::int64_t> samples,
-                                        const Subtree& subtree) {
-  std::int64_t labels = 0;
-  nn::ShardLosses losses;
-  nn::ShardWatch* const watch = checks_.watch(subtree.shards.first);
-  accumulation_->begin(subtree.sum, subtree.shards.size(), watch);
-  for (std::int64_t shard = 0; shard < subtree.shards.size(); ++shard) {
-    accumulation_->begin_shard(shard);
-    for (int number = 0; number < options_.accumulate; ++number) {
-      BusyClock::enter(BusyClock::Part::data);
-      const RankShards::Loaded micro_batch = train_shards_.load_one(samples, subtree.shards.first + shard, number);
-      note_read(micro_batch.group, subtree.shards.first + shard);
-      BusyClock::enter(BusyClock::Part::forward);
-      ops::Answer<ops::Kernels::BatchLoss> loss =
-          model_.start_shards(micro_batch.group, micro_batch.places(step), accumulation_->next());
-      losses.push(shard, std::move(loss), micro_batch.group.counted_labels());
-      accumulation_->push();
-      labels += micro_batch.group.counted_labels();
-    }
-    accumulation_->end_shard();
-  }
-  accumulation_->finish();
-  if (watch) return {labels, losses.read_shown_to(*watch, strategy_.stream())};
-  return {labels, {strategy_.stream(), [losses = std::move(losses)] { return losses.read(); }}};
-}
 
 Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
   Optimizer::StepSums sums;
@@ -321,7 +165,10 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     const BusyClock::During own{BusyClock::Part::other};
     if (faults_.skips_merge()) return;
     const auto compute = [&](Optimizer::AgreedStep& agreed) {
-      const Optimizer::StepSums own = compute_gradients(index, samples_.of(batch), agreed);
+      detail::ComputedStep::of(agreed).keeps_norm = wants_norm_;
+      const std::span<const std::int64_t> samples = samples_.of(batch);
+      const Optimizer::StepSums own = computation_.start(index, samples, agreed);
+      checks_.bring(samples, integers_);
       faults_.end(model_.variables());
       // Here a rank's failure is one of the step, of which all others learn.
       if (batch.ends_epoch || index + 1 == options_.steps) samples_.source().require_unchanged();
@@ -329,13 +176,14 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
     };
     integers_.assign(static_cast<std::size_t>(checks_.integers()), 0);
     Optimizer::Request request{.gradients = gradients_,
-                               .computation = {compute, sums_on_the_way_},
+                               .computation = {compute, computation_.sums_on_the_way()},
                                .statistics = statistics_.view(),
                                .shards = options_.shards,
                                .integers = integers_};
     if (checks_.watch()) request.apply_only_if = [this] { return checks_.take(integers_); };
     std::optional<Reductions::OfSubtrees> of_subtrees;
-    if (several_) of_subtrees.emplace(inside(strategy_).reductions(), *several_);
+    if (const Subtrees* const subtrees = computation_.subtrees())
+      of_subtrees.emplace(inside(strategy_).reductions(), *subtrees);
     sums = optimizer_.apply_gradients(context, request, here_);
     // If another rank failed in this step, or it did not pass its audit, the sums have 0 samples, and there are no
     // statistics to absorb.
@@ -389,10 +237,9 @@ void Fit::judge_loss(double loss, const std::string& whose) {
 
 /// The order of the samples is computed once more, on the thread that loads.
 void Fit::load_ahead() {
-  const bool shard_by_shard = accumulation_.has_value();
   train_shards_.load_ahead(
       {.steps = options_.prefetch,
-       .order = shard_by_shard ? RankShards::Order::shard_by_shard : RankShards::Order::all_shards,
+       .order = computation_.order(),
        .where = inside(strategy_).group().job().may_start_threads() ? WorkAhead::Where::on_thread
                                                                     : WorkAhead::Where::in_turn,
        .of = {options_.start->steps, options_.steps},
@@ -455,13 +302,14 @@ FitResult Fit::run(Observer& observer) {
       observer.on_audit(found);
       throw;
     }
-    result.seconds += seconds_since(start);
+    result.seconds += std::chrono::duration<double>(Clock::now() - start).count();
     result.steps = index + 1;
     result.samples += batch.positions.size();
     result.samples_per_second = static_cast<double>(result.samples - samples_before) / result.seconds;
     const bool due = options_.evaluate_every ? result.steps % *options_.evaluate_every == 0 : batch.ends_epoch;
     if (attests_in(index) && !due && !is_last) parts.gather(result.steps);
-    push_recent(state.recent, sums, schedule_.steps_per_epoch());
+    state.recent.push_back({sums.loss, sums.weight.value_or(0)});
+    if (std::ssize(state.recent) > schedule_.steps_per_epoch()) state.recent.pop_front();
     state.steps = result.steps;  // before an observer saves it
     const double loss = mean_per_label(sums.loss, sums.weight.value_or(0));
     observer.on_step(report_of(result, batch, loss));

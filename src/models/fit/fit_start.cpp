@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <lockstep/core/base/error.hpp>
 
+#include "models/fit/frozen_variables.hpp"
 #include "sync/strategy/fit_progress.hpp"
 
 namespace lockstep::detail {
@@ -40,6 +43,62 @@ std::optional<std::int64_t> steps_in(const std::string& text) {
 }
 
 }  // namespace
+
+void require_valid(const FitOptions& options, nn::Model& model, const FitOptions::Samples& data) {
+  if (options.steps < 1) throw InvalidArgument{fmt::format("steps: {}, expected at least 1", options.steps)};
+  if (options.evaluate_every && *options.evaluate_every < 1)
+    throw InvalidArgument{fmt::format("steps between evaluations: {}, expected at least 1", *options.evaluate_every)};
+  if (options.evaluation_samples && *options.evaluation_samples < 1)
+    throw InvalidArgument{
+        fmt::format("samples of an evaluation: {}, expected at least 1", *options.evaluation_samples)};
+  if (options.attest_every && *options.attest_every < 1)
+    throw InvalidArgument{fmt::format("steps between attestations: {}, expected at least 1", *options.attest_every)};
+  if (options.attest_first < 0)
+    throw InvalidArgument{fmt::format("first steps that attest: {}, expected 0 or more", options.attest_first)};
+  if (options.audit_every && *options.audit_every < 1)
+    throw InvalidArgument{fmt::format("steps between audits: {}, expected at least 1", *options.audit_every)};
+  if (options.record_every && *options.record_every < 1)
+    throw InvalidArgument{fmt::format("steps between recorded ones: {}, expected at least 1", *options.record_every)};
+  if (options.audit_every && model.joint())
+    throw InvalidArgument{fmt::format(
+        "steps between audits: {}, and a model '{}' that computes all shards of a step together; expected one that "
+        "computes each by itself",
+        *options.audit_every, model.name())};
+  if (options.accumulate < 1)
+    throw InvalidArgument{fmt::format("micro-batches of a shard: {}, expected at least 1", options.accumulate)};
+  if (options.threads < 1)
+    throw InvalidArgument{fmt::format("threads of a rank: {}, expected at least 1", options.threads)};
+  if (options.prefetch < 0)
+    throw InvalidArgument{fmt::format("batches to prefetch: {}, expected 0 or more", options.prefetch)};
+  if (options.start.value().steps > options.steps)
+    throw InvalidArgument{
+        fmt::format("steps: {}, of which {} are made; expected at least as many", options.steps, options.start->steps)};
+  if (model.variables().empty())
+    throw InvalidArgument{fmt::format("model '{}' has no variables; expected one or more to train", model.name())};
+  if (data.test.count() < 1) throw InvalidArgument{"the test set has 0 samples; expected 1 or more"};
+  (void)updated_variables(model.variables(), options.frozen);
+}
+
+std::string text_of(const FitOptions::Samples& data, const FitOptions& options) {
+  const auto or_none = [](const std::optional<std::int64_t>& value) {
+    return value ? fmt::format("{}", *value) : std::string{"none"};
+  };
+  const auto every = [](std::string_view what, const std::optional<std::int64_t>& steps) {
+    return steps ? fmt::format(", {} every {}", what, *steps) : std::string{};
+  };
+  return fmt::format(
+      "fit on {} samples: seed {}, batch {}, {} steps{}, {} shards, {} micro-batches{}, {} test samples, "
+      "evaluation every {} of {}, attestation every {}, {} on divergence{}",
+      data.train.count(), options.seed, options.global_batch, options.steps,
+      options.start->steps > 0 ? fmt::format(" after {}", options.start->steps) : "", options.shards,
+      options.accumulate,
+      every("audit", options.audit_every) + every("record", options.record_every) +
+          (options.attest_first != FitOptions{}.attest_first ? fmt::format(", {} first attested", options.attest_first)
+                                                             : ""),
+      data.test.count(), or_none(options.evaluate_every), or_none(options.evaluation_samples),
+      or_none(options.attest_every), options.on_divergence == FitOptions::OnDivergence::stop ? "stop" : "proceed",
+      options.frozen.empty() ? "" : fmt::format(", frozen {}", fmt::join(options.frozen, " ")));
+}
 
 std::string fault_in(const Observer::State& state, FitOptions::OnDivergence on_divergence) {
   if (state.steps < 0) return fmt::format("has made {} steps", state.steps);

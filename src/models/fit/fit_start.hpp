@@ -1,4 +1,4 @@
-// Where a run of `fit` begins.
+// What `fit` looks at before it begins: its options, and where it goes on.
 #pragma once
 
 #include <string>
@@ -7,6 +7,12 @@
 #include <lockstep/sync/strategy/variable_store.hpp>
 
 namespace lockstep::detail {
+
+/// InvalidArgument as `fit` says, for what this rank can see alone.
+void require_valid(const FitOptions& options, nn::Model& model, const FitOptions::Samples& data);
+
+/// What decides the samples of a step, and which runs there are, as the ranks compare it.
+std::string text_of(const FitOptions::Samples& data, const FitOptions& options);
 
 /// LOCAL, the same on every rank. `options.start`, or else what the checkpoint says that was restored. Throws what
 /// `fit` does if both contradict each other, or neither says it. With a start, nothing else of the checkpoint's counts.
