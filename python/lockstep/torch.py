@@ -145,12 +145,17 @@ def _wrap_env(meet_by_variables):
 
 def _make(options, _):
     """Makes a group: what ``torch.distributed`` calls for ``"lockstep"``."""
+    return _core.Backend(options.group_id, _ranks_of(options), options.timeout)
+
+
+def _ranks_of(options):
+    """Those of a group, or none for all of the job, which this starts."""
     _require_launcher()
     of_job = _start(options.timeout)
     ranks = list(options.global_ranks_in_group)
     if not ranks:  # the default group
         _require_ranks(options.group_rank, options.group_size, of_job)
-    return _core.Backend(options.group_id, ranks, options.timeout)
+    return ranks
 
 
 def around(backend: str) -> str:
@@ -159,7 +164,7 @@ def around(backend: str) -> str:
 
         torch.distributed.init_process_group(lockstep.torch.around("nccl"))
 
-    So do the names ``"lockstep_nccl"`` and ``"lockstep_gloo"``, once this module has been imported."""
+    Importing this module registers ``"lockstep_nccl"`` and ``"lockstep_gloo"``."""
     inner, name = backend.lower(), f"lockstep_{backend.lower()}"
     backends = _distributed.Backend
     if inner not in backends.backend_list or inner.startswith("lockstep"):
@@ -195,7 +200,7 @@ def _make_inner(name, options, of_backend):
 
 
 def _devices_of(backend):
-    """Those that it takes and the machine has: PyTorch asks the others for their streams."""
+    """The backend's types of devices that this machine has: PyTorch would query the streams of the others."""
     accelerator = _torch.accelerator.current_accelerator(check_available=True)
     all_of_it = _distributed.Backend.backend_capability[backend]
     there = [each for each in all_of_it if each == "cpu" or (accelerator and each == accelerator.type)]
@@ -203,11 +208,7 @@ def _devices_of(backend):
 
 
 def _make_around(name, options, of_backend):
-    _require_launcher()
-    of_job = _start(options.timeout)
-    ranks = list(options.global_ranks_in_group)
-    if not ranks:
-        _require_ranks(options.group_rank, options.group_size, of_job)
+    ranks = _ranks_of(options)
     group = getattr(options, "process_group", None)  # since 2.14
     if group and any(isinstance(group._get_backend(device), _core.AroundBackend) for device in group._device_types):
         raise ValueError("a process group with two backends of lockstep.torch.around; expected one, with 'cpu:lockstep'")

@@ -43,10 +43,9 @@ std::vector<std::vector<at::Tensor>> aliases_of(const std::vector<std::vector<at
 
 /// "float32[3]" if each of a list is like this tensor, otherwise the shapes of all: those of a list may differ.
 std::string text_of_parts(const std::vector<std::vector<at::Tensor>>& lists, const at::Tensor& like) {
-  const std::string usual = text_of(like);
   const std::vector<at::Tensor> all = joined(lists);
-  if (std::ranges::all_of(all, [&](const at::Tensor& each) { return text_of(each) == usual; })) return usual;
-  return text_of(all);
+  const auto is_usual = [&](const at::Tensor& each) { return is_like(each, like); };
+  return std::ranges::all_of(all, is_usual) ? text_of(like) : text_of(all);
 }
 
 std::vector<std::int64_t> elements_of(const std::vector<at::Tensor>& tensors) {
@@ -72,22 +71,34 @@ WorkPtr AroundBackend::make(Agreed call) {
   collective.text = call.text;
   const std::scoped_lock lock{mutex_};
   Group told = group().anywhere(call.text);
-  const auto agreement =
-      std::make_shared<RequestTask>(call.submit ? call.submit(told) : told.submit_barrier(collective.here));
+  const auto agreement = std::make_shared<RequestTask>(call.submit ? call.submit(told, collective.here)
+                                                                   : told.submit_barrier(collective.here));
+  const auto check = [check = std::move(call.check), here = collective.here] {
+    if (check) check(here);
+  };
   if (coalesced_) {
-    coalesced_->agreements.push_back(agreement);
+    coalesced_->checks.push_back(check);
     coalesced_->begins.push_back(std::move(call.begin));
-    coalesced_->tensors = joined({call.tensors}, std::move(coalesced_->tensors));
-    coalesced_->result = joined({call.result}, std::move(coalesced_->result));
+    coalesced_->tensors.insert(coalesced_->tensors.end(), call.tensors.begin(), call.tensors.end());
+    coalesced_->result.insert(coalesced_->result.end(), call.result.begin(), call.result.end());
+    coalesced_->agreements.push_back(agreement);
     return nullptr;  // torch asks for that of endCoalescing
   }
-  if (!call.tensors.empty()) collective.stream = stream_after_current(call.tensors.front().device());
   collective.result = std::move(call.result);
-  collective.tasks.push_back(
-      collectives_->add({.agreements = {agreement},
-                         .begin = [inner = inner_, begin = std::move(call.begin)] { return begin(*inner); },
-                         .tensors = aliases_of(call.tensors),
-                         .stream = collective.stream}));
+  return end_at(*collectives_, std::move(collective), call.tensors, {agreement},
+                [inner = inner_, check, begin = std::move(call.begin)] {
+                  check();
+                  return begin(*inner);
+                });
+}
+
+WorkPtr AroundBackend::end_at(InnerCalls& calls, Collective collective, const Tensors& tensors,
+                              std::vector<std::shared_ptr<Task>> agreements, std::function<WorkPtr()> begin) {
+  if (!tensors.empty()) collective.stream = stream_after_current(tensors.front().device());
+  collective.tasks.push_back(calls.add({.begin = std::move(begin),
+                                        .stream = collective.stream,
+                                        .tensors = collective.stream ? aliases_of(tensors) : Tensors{},
+                                        .agreements = std::move(agreements)}));
   return end(std::move(collective));
 }
 
@@ -99,19 +110,15 @@ WorkPtr AroundBackend::endCoalescing() {
   Coalesced calls = *std::exchange(coalesced_, {});
   Collective collective = begin(OpType::COALESCED, {});
   collective.text = fmt::format("{} calls together", calls.begins.size());
-  if (!calls.tensors.empty()) collective.stream = stream_after_current(calls.tensors.front().device());
   collective.result = std::move(calls.result);
-  const auto begin_all = [inner = inner_, begins = std::move(calls.begins)] {
-    inner->startCoalescing();
-    for (const Begin& each : begins) each(*inner);
-    return inner->endCoalescing();
-  };
   const std::scoped_lock lock{mutex_};
-  collective.tasks.push_back(collectives_->add({.agreements = std::move(calls.agreements),
-                                                .begin = begin_all,
-                                                .tensors = std::move(calls.tensors),
-                                                .stream = collective.stream}));
-  return end(std::move(collective));
+  return end_at(*collectives_, std::move(collective), calls.tensors, std::move(calls.agreements),
+                [inner = inner_, checks = std::move(calls.checks), begins = std::move(calls.begins)] {
+                  for (const auto& each : checks) each();
+                  inner->startCoalescing();
+                  for (const Begin& each : begins) each(*inner);
+                  return inner->endCoalescing();
+                });
 }
 
 // Sums.
@@ -130,7 +137,7 @@ WorkPtr AroundBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions&
 WorkPtr AroundBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   return make({.type = OpType::_ALLREDUCE_SPARSE,
                .timeout = options.timeout,
-               .text = fmt::format("all_reduce: {} of sparse {}", name_of(options.reduceOp), text_of(tensors)),
+               .text = fmt::format("all_reduce: {} of {}", name_of(options.reduceOp), text_of(tensors)),
                .tensors = tensors,
                .result = tensors,
                .begin = [tensors = aliases_of(tensors), options](Backend& inner) mutable {
@@ -293,22 +300,20 @@ void AroundBackend::compare_parts(Agreed& call, std::vector<std::int64_t> sent,
   numbers->mine.insert(numbers->mine.end(), expected.begin(), expected.end());
   numbers->mine.resize(2 * size, -1);
   numbers->all.resize(2 * size * size);
-  call.submit = [numbers](Group& group) {
-    return group.submit_all_gather(std::span{numbers->mine}, std::span{numbers->all});
+  call.submit = [numbers](Group& group, const Here& here) {
+    return group.submit_all_gather(std::span{numbers->mine}, std::span{numbers->all}, here);
   };
-  call.begin = [numbers, size, ranks = ranks(), name = call.text.substr(0, call.text.find(':')),
-                begin = std::move(call.begin)](Backend& inner) {
+  call.check = [numbers, size, ranks = ranks()](const Here& here) {
     for (std::size_t from = 0; from < size; ++from) {
       for (std::size_t to = 0; to < size; ++to) {
-        const std::int64_t sends = numbers->all[2 * size * from + to],
-                           expects = numbers->all[2 * size * to + size + from];
+        const std::int64_t sends = numbers->all[2 * size * from + to];
+        const std::int64_t expects = numbers->all[2 * size * to + size + from];
         if (sends != expects)
-          throw MismatchError{fmt::format("{}: {} has {} elements for {}, which expects {}", name,
+          throw MismatchError{fmt::format("all_to_all{}: {} has {} elements for {}, which expects {}", bracketed(here),
                                           name_of_rank(static_cast<int>(from), ranks), sends,
                                           name_of_rank(static_cast<int>(to), ranks), expects)};
       }
     }
-    return begin(inner);
   };
 }
 
@@ -364,19 +369,21 @@ WorkPtr AroundBackend::barrier(const c10d::BarrierOptions& options) {
 // Messages of two ranks.
 
 WorkPtr AroundBackend::make_message(Collective collective, int peer, std::shared_ptr<Task> agreement,
-                                    const at::Tensor& tensor, Begin begin) {
+                                    const at::Tensor& tensor, const Begin& begin) {
   collective.of = Call::Of::two_ranks;
-  collective.stream = stream_after_current(tensor.device());
   collective.result = {tensor};
   const std::scoped_lock lock{mutex_};
+  if (coalesced_) {
+    coalesced_->begins.push_back(begin);
+    coalesced_->tensors.push_back(tensor);
+    coalesced_->result.push_back(tensor);
+    coalesced_->agreements.push_back(std::move(agreement));
+    return nullptr;
+  }
   std::shared_ptr<InnerCalls>& messages = messages_[peer];
   if (!messages) messages = std::make_shared<InnerCalls>();
-  collective.tasks.push_back(
-      messages->add({.agreements = {std::move(agreement)},
-                     .begin = [inner = inner_, begin = std::move(begin)] { return begin(*inner); },
-                     .tensors = {tensor},
-                     .stream = collective.stream}));
-  return end(std::move(collective));
+  return end_at(*messages, std::move(collective), {tensor}, {std::move(agreement)},
+                [inner = inner_, begin] { return begin(*inner); });
 }
 
 WorkPtr AroundBackend::send(Tensors& tensors, int to, int tag) {

@@ -81,25 +81,33 @@ class AroundBackend final : public AgreedBackend {
     Tensors tensors;   ///< what the call uses
     Tensors result;    ///< what its future gets
     Begin begin;
-    Submit submit = {};  ///< what the ranks exchange; nothing if it is null
+    /// What the ranks exchange, and what each then looks at, before it begins; nothing if they are null.
+    std::function<Group::Request(Group&, const Here&)> submit = {};
+    std::function<void(const Here&)> check = {};
   };
 
   c10::intrusive_ptr<c10d::Work> make(Agreed call);
-  /// All ranks learn the numbers of elements that each rank has for each other one, and expects.
+  /// Lets all ranks compare how many elements each sends to, and expects from, each other; if two differ, the call
+  /// fails on all.
   void compare_parts(Agreed& call, std::vector<std::int64_t> sent, const std::vector<std::int64_t>& expected) const;
   c10::intrusive_ptr<c10d::Work> make_message(Collective collective, int peer, std::shared_ptr<Task> agreement,
-                                              const at::Tensor& tensor, Begin begin);
+                                              const at::Tensor& tensor, const Begin& begin);
+  /// Puts the call in its place among the inner ones, with the stream that `tensors` need.
+  c10::intrusive_ptr<c10d::Work> end_at(InnerCalls& calls, Collective collective, const Tensors& tensors,
+                                        std::vector<std::shared_ptr<Task>> agreements,
+                                        std::function<c10::intrusive_ptr<c10d::Work>()> begin);
 
   Inner inner_;
-  std::mutex mutex_;  ///< held from a request to its place among the inner calls
+  std::mutex mutex_;  ///< of collectives, held from a request to its place among the inner calls
   std::shared_ptr<InnerCalls> collectives_ = std::make_shared<InnerCalls>();
   std::map<int, std::shared_ptr<InnerCalls>> messages_;  ///< by the other rank; each is apart from the others
 
   /// Between startCoalescing and endCoalescing.
   struct Coalesced {
-    std::vector<std::shared_ptr<Task>> agreements;
+    std::vector<std::function<void()>> checks;
     std::vector<Begin> begins;
     Tensors tensors, result;
+    std::vector<std::shared_ptr<Task>> agreements;  ///< last, as in InnerCalls::Parts
   };
   std::optional<Coalesced> coalesced_;
 };

@@ -1,17 +1,22 @@
 #include "python/arrays.hpp"
 
+#include <cstddef>
+#include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 
 #include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/group/group.hpp>
 
+#include "python/call.hpp"
+#include "python/completions.hpp"
 #include "python/place.hpp"
 #include "python/process.hpp"
-#include "python/python_lock.hpp"
 
 namespace py = pybind11;
 
@@ -19,6 +24,7 @@ namespace lockstep::python {
 namespace {
 
 std::optional<DType> type_of(const py::array& array) {
+  if (!array.dtype().attr("isnative").cast<bool>()) return {};
   const char kind = array.dtype().kind();
   const py::ssize_t bytes = array.itemsize();
   if (kind == 'f' && bytes == 4) return DType::f32;
@@ -32,13 +38,21 @@ std::string text_of(const py::array& array) {
   return py::str(array.dtype()).cast<std::string>() + py::str(py::list(array.attr("shape"))).cast<std::string>();
 }
 
-/// `submit` submits a request of all ranks, which compares `text`.
-void wait_for(const std::string& text, const std::function<Group::Request(Group&, const Here&)>& submit) {
+/// Waits for a request of all ranks, which compares `text`. `memory` is what it uses: the request outlives a wait that
+/// Ctrl-C ends.
+void wait_for(const std::string& text, std::shared_ptr<void> memory,
+              const std::function<Group::Request(Group&, const Here&)>& submit) {
   const py::gil_scoped_release without_lock;
   const Here here = place_of_call();
-  Group told = Process::current()->make_group({}, here).group.anywhere(text);
-  Interrupts interrupts;
-  submit(told, here).wait([&] { interrupts.look(); });
+  Process& process = *Process::current();
+  Group told = process.make_group({}, here).group.anywhere(text);
+  const auto call = std::make_shared<Call>(Call::Parts{.text = text,
+                                                       .here = here,
+                                                       .timeout = kBackendDefaultTimeout,
+                                                       .finish = [memory = std::move(memory)] {},
+                                                       .tasks = {std::make_shared<RequestTask>(submit(told, here))}});
+  process.completions().add(call);
+  call->wait({});
 }
 
 template <class T>
@@ -46,10 +60,10 @@ double exact_sum_of(const py::array& numbers) {
   const auto values = numbers.cast<py::array_t<T, py::array::c_style>>();
   ExactSum<T> sum;
   sum.add(std::span{values.data(), static_cast<std::size_t>(values.size())});
-  typename ExactSum<T>::Words words = sum.words();
-  wait_for("exact_sum: " + py::str(numbers.dtype()).cast<std::string>(),
-           [&](Group& group, const Here& here) { return group.submit_all_reduce(std::span{words}, {}, here); });
-  return static_cast<double>(ExactSum<T>::of_words(words).value());
+  const auto words = std::make_shared<typename ExactSum<T>::Words>(sum.words());
+  wait_for("exact_sum: " + py::str(numbers.dtype()).cast<std::string>(), words,
+           [&](Group& group, const Here& here) { return group.submit_all_reduce(std::span{*words}, {}, here); });
+  return static_cast<double>(ExactSum<T>::of_words(*words).value());
 }
 
 }  // namespace
@@ -60,10 +74,13 @@ void all_reduce(py::array& array, const std::string& op) {
   if (!type || (is_exact && array.dtype().kind() == 'i'))
     throw InvalidArgument{fmt::format("all_reduce: {} of {}{}: expected float32, float64{}", op, text_of(array),
                                       bracketed(place_of_call()), is_exact ? "" : ", int32 or int64")};
-  const TensorView view{static_cast<std::byte*>(array.mutable_data()), {array.size()}, *type};
-  wait_for(fmt::format("all_reduce: {} of {}", op, text_of(array)), [&](Group& group, const Here& here) {
-    return group.submit_all_reduce(view, {.op = is_exact ? ReduceOp::exact_sum : ReduceOp::sum}, here);
+  const auto bytes = static_cast<std::size_t>(array.nbytes());
+  const auto memory = std::make_shared<Tensor>(Tensor::uninitialised(*type, {array.size()}));
+  if (bytes > 0) std::memcpy(memory->view().data(), array.data(), bytes);
+  wait_for(fmt::format("all_reduce: {} of {}", op, text_of(array)), memory, [&](Group& group, const Here& here) {
+    return group.submit_all_reduce(memory->view(), {.op = is_exact ? ReduceOp::exact_sum : ReduceOp::sum}, here);
   });
+  if (bytes > 0) std::memcpy(array.mutable_data(), memory->view().data(), bytes);
 }
 
 double exact_sum(const py::array& numbers) {
@@ -75,7 +92,7 @@ double exact_sum(const py::array& numbers) {
 }
 
 void same_on_all(const std::string& text) {
-  wait_for("same_on_all: " + text, [](Group& group, const Here& here) { return group.submit_barrier(here); });
+  wait_for("same_on_all: " + text, nullptr, [](Group& group, const Here& here) { return group.submit_barrier(here); });
 }
 
 }  // namespace lockstep::python

@@ -8,9 +8,10 @@
 namespace lockstep::python {
 
 // COLL over all ranks of the job, blocking, with Python's lock, which is free during the wait. Python acts on signals
-// meanwhile. What the ranks compare has no lines.
+// meanwhile. Ranks do not compare lines of Python.
 
-/// `array`, which is contiguous and writable, becomes the sum of all ranks' arrays: `op` is "sum" or "exact_sum".
+/// `array`, which is contiguous and writable, becomes the sum of all ranks' arrays: `op` is "sum" or "exact_sum". It is
+/// left alone if that fails.
 /// InvalidArgument for elements other than float32, float64, int32 and int64, and for exact sums of integers.
 void all_reduce(pybind11::array& array, const std::string& op);
 

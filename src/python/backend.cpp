@@ -143,7 +143,7 @@ void AgreedBackend::require_list(const Tensors& list, const at::Tensor& like, co
   require_one_for_each(list.size(), "tensors in a list", here);
   for (const at::Tensor& each : list) {
     require_on_host(each, here);
-    if (each.sizes() != like.sizes() || each.scalar_type() != like.scalar_type())
+    if (!is_like(each, like))
       throw InvalidArgument{
           fmt::format("{} in a list{}: expected {}, as the others", text_of(each), bracketed(here), text_of(like))};
   }

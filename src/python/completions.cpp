@@ -6,8 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include <sys/prctl.h>
-
 #include <lockstep/core/base/error.hpp>
 
 #include "core/base/start_thread.hpp"
@@ -55,7 +53,6 @@ void Completions::look() {
 }
 
 void Completions::go_on() {
-  ::prctl(PR_SET_TIMERSLACK, 1000);  // ns; a sleep is 50 us longer otherwise
   std::unique_lock lock{mutex_};
   for (;;) {
     changed_.wait(lock, [this] { return is_stopped_ || (!is_watched_ && !under_way_.empty()); });

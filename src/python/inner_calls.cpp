@@ -57,12 +57,12 @@ class InnerCalls::InnerCall final : public Task, public std::enable_shared_from_
 
   void wait(const std::function<void()>& meanwhile) override {
     for (const auto& each : parts_.agreements) each->wait(meanwhile);
-    constexpr std::chrono::microseconds until_others_begin{20};
+    constexpr std::chrono::microseconds until_others_begin{20}, between_looks{500};
     while (!has_ended()) {
       if (meanwhile) meanwhile();
       std::unique_lock lock{mutex_};
       changed_.wait_for(lock, until_others_begin, [this] { return has_begun_; });
-      if (has_begun_) changed_.wait_for(lock, std::chrono::milliseconds{10}, [this] { return has_ended_; });
+      if (has_begun_) changed_.wait_for(lock, between_looks, [this] { return has_ended_; });
     }
     if (failure_) std::rethrow_exception(failure_);
   }
@@ -78,13 +78,13 @@ class InnerCalls::InnerCall final : public Task, public std::enable_shared_from_
       for (const auto& each : parts_.agreements) each->wait({});  // throws what it failed with
       const c10::OptionalStreamGuard of_device{parts_.stream};
       work = parts_.begin();
-      if (parts_.stream) leave_to_stream(*work);
+      if (parts_.stream && work) leave_to_stream(*work);
     } catch (...) {
       failure = std::current_exception();
     }
     parts_.begin = nullptr;
     parts_.tensors.clear();
-    if (failure || parts_.stream) {
+    if (failure || parts_.stream || !work) {
       end(failure);
       return;
     }
@@ -112,7 +112,7 @@ class InnerCalls::InnerCall final : public Task, public std::enable_shared_from_
     work.wait();
     const c10::impl::VirtualGuardImpl of_type{parts_.stream->device_type()};
     for (const at::Tensor& each : parts_.tensors)
-      of_type.recordDataPtrOnStream(each.storage().data_ptr(), *parts_.stream);
+      if (each.layout() == at::kStrided) of_type.recordDataPtrOnStream(each.storage().data_ptr(), *parts_.stream);
   }
 
   std::shared_ptr<InnerCalls> calls_;
@@ -159,9 +159,17 @@ std::shared_ptr<Task> InnerCalls::add(Parts parts) {
 }
 
 void InnerCalls::begin_agreed() {
-  const std::unique_lock lock{mutex_, std::try_to_lock};
-  if (!lock) return;  // another thread does
-  for (; !waiting_.empty() && waiting_.front()->is_agreed(); waiting_.pop_front()) waiting_.front()->begin();
+  std::unique_lock lock{mutex_};
+  if (std::exchange(is_beginning_, true)) return;  // another thread does
+  while (!waiting_.empty() && waiting_.front()->is_agreed()) {
+    std::shared_ptr<InnerCall> first = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();  // another backend may take its time
+    first->begin();
+    first.reset();
+    lock.lock();
+  }
+  is_beginning_ = false;
 }
 
 std::optional<c10::Stream> stream_after_current(c10::Device device) {

@@ -21,19 +21,20 @@ namespace lockstep::python {
 class InnerCalls : public std::enable_shared_from_this<InnerCalls> {
  public:
   struct Parts {
-    std::vector<std::shared_ptr<Task>> agreements;
     /// Called once, when all agreements have been reached. What it throws is the failure of the call.
     std::function<c10::intrusive_ptr<c10d::Work>()> begin;
-    std::vector<at::Tensor> tensors;  ///< whose memory the work uses
-    /// Null on the host. Of a device: the current one in `begin`, which afterwards waits for the work.
+    /// On a device: the current stream while `begin` runs; then it waits for the work. Null on the host.
     std::optional<c10::Stream> stream = {};
+    std::vector<at::Tensor> tensors = {};  ///< on a device: whose memory the work uses
+    /// The last member: when they are destroyed, they wait until nothing uses the memory of `begin` any more.
+    std::vector<std::shared_ptr<Task>> agreements = {};
   };
 
   InnerCalls();
   InnerCalls(const InnerCalls&) = delete;
   ~InnerCalls();
 
-  /// LOCAL, never blocks. A task that has ended when the work has, or on a device, when `stream` waits for it.
+  /// LOCAL, never blocks. Returns a task that ends with the work, or on a device once `stream` waits for it.
   std::shared_ptr<Task> add(Parts parts);
 
  private:
@@ -44,6 +45,7 @@ class InnerCalls : public std::enable_shared_from_this<InnerCalls> {
   std::shared_ptr<Waiter> waiter_;
   std::mutex mutex_;
   std::deque<std::shared_ptr<InnerCall>> waiting_;  ///< under `mutex_`
+  bool is_beginning_ = false;                       ///< a thread, some of them; under `mutex_`
 };
 
 /// For tensors on this device: one of its streams, which waits for what the current one has now. Null on the host.

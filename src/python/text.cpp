@@ -12,8 +12,13 @@
 
 namespace lockstep::python {
 
+bool is_like(const at::Tensor& tensor, const at::Tensor& other) {
+  return tensor.sizes() == other.sizes() && tensor.scalar_type() == other.scalar_type();
+}
+
 std::string text_of(const at::Tensor& tensor) {
-  return fmt::format("{}[{}]", name_of(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+  return fmt::format("{}{}[{}]", tensor.layout() == at::kStrided ? "" : "sparse ", name_of(tensor.scalar_type()),
+                     fmt::join(tensor.sizes(), ", "));
 }
 
 std::string text_of(const std::vector<at::Tensor>& tensors) {

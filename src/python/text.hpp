@@ -9,7 +9,10 @@
 
 namespace lockstep::python {
 
-/// "float32[3, 4]"
+/// Whether both have one type and shape.
+bool is_like(const at::Tensor& tensor, const at::Tensor& other);
+
+/// "float32[3, 4]", or "sparse float32[3, 4]"
 std::string text_of(const at::Tensor& tensor);
 
 /// "float32[3], float32[4]", or "nothing"

@@ -1,4 +1,4 @@
-// What the versions of PyTorch have that the extension can be built for.
+// Differences between the versions of PyTorch for which the extension can be built.
 #pragma once
 
 #include <torch/version.h>

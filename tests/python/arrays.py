@@ -46,6 +46,7 @@ caught(lockstep.InvalidArgument, lambda: lockstep.all_reduce(numpy.ones(3, numpy
 caught(lockstep.InvalidArgument, lambda: lockstep.all_reduce(numpy.ones(3, numpy.int32), "exact_sum"))
 caught(lockstep.InvalidArgument, lambda: lockstep.all_reduce(numpy.ones(3), "max"))
 caught(lockstep.InvalidArgument, lambda: lockstep.exact_sum(numpy.arange(3)))
+caught(lockstep.InvalidArgument, lambda: lockstep.all_reduce(numpy.ones(3).astype(">f8")))
 if size > 1:
     text = caught(lockstep.MismatchError, lambda: lockstep.same_on_all("seed", 2 if rank == size - 1 else 1))
     assert f"replica {size - 1} " in text and "(arrays.py:" in text and "seed = 2" in text and "seed = 1" in text, text

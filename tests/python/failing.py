@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 
+import numpy
 import torch
 import torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg  # registers "fake"
@@ -139,11 +140,11 @@ elif case == "monitored":
     except lockstep.StallError as error:
         say(error)
     os._exit(0)
-elif case == "interrupted":
+elif case in ("interrupted", "interrupted-array"):
     if is_odd:
         time.sleep(60)
     say(f"process {os.getpid()} waits")
-    usual()
+    usual() if case == "interrupted" else lockstep.all_reduce(numpy.ones(4))
 elif case == "quiet":  # the end without destroy_process_group, and with a call that nobody waits for
     other = dist.new_group(list(range(size)))
     dist.all_reduce(mine, group=other)

@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include <fmt/format.h>
-#include <sys/prctl.h>
 
 #include <lockstep/core/base/error.hpp>
 
@@ -77,8 +76,7 @@ void RequestProgress::throw_stopped() {
 
 void RequestProgress::go_on() {
   constexpr std::chrono::microseconds shortest{10}, longest{500};
-  constexpr int until_sleep = 200;   // pauses without a request
-  ::prctl(PR_SET_TIMERSLACK, 1000);  // ns; otherwise each pause is 50 us longer
+  constexpr int until_sleep = 200;  // pauses without a request
   std::chrono::microseconds pause = shortest;
   int idle = 0;
   std::unique_lock lock{sleep_};
