@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -13,11 +14,13 @@
 #include "support/node_ranks.hpp"
 #include "sync/reduce/request.hpp"
 #include "sync/reduce/shared_sums.hpp"
+#include "sync/reduce/shared_sums_under_way.hpp"
 #include "sync/reduce/slice_map.hpp"
 
 using namespace lockstep;
 using lockstep::detail::Request;
 using lockstep::detail::SharedSums;
+using lockstep::detail::SharedSumsUnderWay;
 using lockstep::detail::SliceMap;
 using lockstep::test::make_parts;
 using lockstep::test::on_node;
@@ -154,4 +157,49 @@ TEST_CASE("small tensors of several types travel together") {
     results[at(memory.rank())].push_back(loss.to_vector<double>()[0]);
   });
   for (const auto& each : results) CHECK(each == std::vector<double>{4, 6, 3});
+}
+
+TEMPLATE_TEST_CASE("sums that go on by themselves have the same bits, each rank at its own pace", "", float, double,
+                   std::int64_t, BFloat16) {
+  using T = TestType;
+  const auto tensor_of = [](const std::vector<T>& values) {
+    return Tensor::from(std::span{values}, {std::ssize(values)});
+  };
+  for (const int ranks : {2, 3, 5}) {
+    const std::int64_t counts[] = {1, 1021, 0, 100'003};
+    const int root = ranks - 1;
+    std::vector<std::vector<std::vector<T>>> parts;  // by message and rank
+    for (const std::int64_t count : counts) parts.push_back(make_parts<T>(ranks, count));
+    // The first slice is empty, and the last the longest.
+    std::vector<std::int64_t> bounds{0, 0};
+    for (int rank = 1; rank < ranks; ++rank) bounds.push_back(rank < root ? 1000 * rank : counts[3]);
+    std::vector<int> wrong(at(ranks));
+    on_node(ranks, [&](NodeMemory& memory) {
+      const std::size_t mine = at(memory.rank());
+      const auto check = [&](const TensorView& view, const std::vector<T>& expected) {
+        if (!same_bits(view.to_vector<T>(), expected)) ++wrong[mine];
+      };
+      const std::int64_t first = bounds[mine], length = bounds[mine + 1] - first;
+      const Tensor slice = Tensor::zeros(detail::dtype_of<T>, {length}), operand = tensor_of(parts[3][mine]);
+      std::vector<Tensor> for_all, for_root;
+      std::vector<std::shared_ptr<const SharedSumsUnderWay::Message>> messages;
+      SharedSumsUnderWay sums{memory};
+      for (const auto& part : parts) {
+        messages.push_back(sums.start(for_all.emplace_back(tensor_of(part[mine])).view(), {}));
+        messages.push_back(sums.start_to_one(for_root.emplace_back(tensor_of(part[mine])).view(), {}, root));
+      }
+      messages.push_back(sums.start_scatter(operand.view(), bounds, slice.view(), {}));
+      while (!std::ranges::all_of(messages, [](const auto& message) { return message->is_done(); }))
+        if (!sums.advance()) std::this_thread::yield();
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        check(for_all[i].view(), tree(parts[i]));
+        check(for_root[i].view(), memory.rank() == root ? tree(parts[i]) : parts[i][mine]);
+      }
+      const std::vector<T> sum = tree(parts[3]);
+      check(slice.view(), {sum.begin() + first, sum.begin() + first + length});
+      check(operand.view(), parts[3][mine]);
+    });
+    CAPTURE(ranks);
+    CHECK(wrong == std::vector<int>(at(ranks)));
+  }
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -167,24 +168,26 @@ struct Group::Request::State : std::enable_shared_from_this<State> {
   }
 
   /// A sum of `values`, of which this rank gets `result`, which may be `values` itself; both are on the host.
-  /// `start(plane, values, result)` starts it.
-  template <class StartSum>
+  /// `start_on(sums, values, result)` starts it on a way of Plane::sums.
+  template <class StartOn>
   Request sum(const std::string& text, const std::optional<DType>& wire, const TensorView& values,
-              const TensorView& result, StartSum start) {
+              const TensorView& result, StartOn start_on) {
+    const auto start = [start_on](Plane& plane, const TensorView& from, const TensorView& to) {
+      return std::visit([&](auto& sums) { return is_done(start_on(sums, from, to)); }, plane.sums);
+    };
     const auto alone = [=] {
       copy_own({bytes_of(values), bytes_of(result)});
       return nothing_to_wait_for;
     };
-    if (!wire)
-      return submit(text, [=](Plane* plane) { return plane ? is_done(start(*plane, values, result)) : alone(); });
+    if (!wire) return submit(text, [=](Plane* plane) { return plane ? start(*plane, values, result) : alone(); });
     return submit(fmt::format("{}, sent as {}", text, name_of(*wire)), [=](Plane* plane) -> std::function<bool()> {
       if (!plane) return alone();
       const auto like = [&](const TensorView& view) { return Tensor::uninitialised(*wire, view.shape()); };
       const Tensor sent = like(values), summed = result.data() == values.data() ? sent : like(result);
       detail::convert(values, sent.view());
       // The memory of what is sent is kept, too.
-      return [sent, summed, result, message = start(*plane, sent.view(), summed.view())] {
-        if (!message->is_done()) return false;
+      return [sent, summed, result, is_summed = start(*plane, sent.view(), summed.view())] {
+        if (!is_summed()) return false;
         detail::convert(summed.view(), result);
         return true;
       };
@@ -234,9 +237,8 @@ Group::Request Group::submit_all_reduce(const TensorView& values, const SumOptio
   const detail::SumRule rule{.is_exact = options.op == ReduceOp::exact_sum};
   const auto state = std::make_shared<Request::State>(*this, here);
   const TensorView all = state->copies.of(values, Use::both);
-  return state->sum(
-      fmt::format("all_reduce: {} of {}", name_of(options.op), describe(all)), options.wire, all, all,
-      [rule](Plane& plane, const TensorView& from, const TensorView&) { return plane.sums.start(from, rule); });
+  return state->sum(fmt::format("all_reduce: {} of {}", name_of(options.op), describe(all)), options.wire, all, all,
+                    [rule](auto& sums, const TensorView& from, const TensorView&) { return sums.start(from, rule); });
 }
 
 Group::Request Group::submit_reduce(const TensorView& values, int root, const SumOptions& options, Here here) {
@@ -246,8 +248,8 @@ Group::Request Group::submit_reduce(const TensorView& values, int root, const Su
   const auto state = std::make_shared<Request::State>(*this, here);
   const TensorView all = state->copies.of(values, use_of(true, rank() == root));
   return state->sum(fmt::format("reduce: {} of {} on rank {}", name_of(options.op), describe(all), root), options.wire,
-                    all, all, [rule, root](Plane& plane, const TensorView& from, const TensorView&) {
-                      return plane.sums.start_to_one(from, rule, root);
+                    all, all, [rule, root](auto& sums, const TensorView& from, const TensorView&) {
+                      return sums.start_to_one(from, rule, root);
                     });
 }
 
@@ -261,8 +263,8 @@ Group::Request Group::submit_reduce_scatter(const TensorView& all, const TensorV
   const auto state = std::make_shared<Request::State>(*this, here);
   return state->sum(fmt::format("reduce_scatter: {} of {}", name_of(options.op), describe(all)), options.wire,
                     state->copies.of(all, Use::sends), state->copies.of(mine, Use::receives),
-                    [rule, bounds](Plane& plane, const TensorView& from, const TensorView& to) {
-                      return plane.sums.start_scatter(from, bounds, to, rule);
+                    [rule, bounds](auto& sums, const TensorView& from, const TensorView& to) {
+                      return sums.start_scatter(from, bounds, to, rule);
                     });
 }
 

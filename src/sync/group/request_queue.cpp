@@ -1,8 +1,10 @@
 #include "sync/group/request_queue.hpp"
 
 #include <utility>
+#include <variant>
 
 #include "core/comm/messenger.hpp"
+#include "core/comm/shm/node_memory.hpp"
 #include "core/control/busy_clock.hpp"
 #include "core/control/meeting_point.hpp"
 
@@ -75,7 +77,7 @@ bool RequestQueue::move_on() {
   bool moved = meeting_.advance_started();
   while (begin_next()) moved = true;
   if (under_way_.empty()) return moved;
-  moved |= plane_->sums.advance();
+  moved |= std::visit([](auto& sums) { return sums.advance(); }, plane_->sums);
   moved |= plane_->exchanges.advance();
   moved |= end_moved();
   return moved;
@@ -98,14 +100,19 @@ bool RequestQueue::begin_next() {
     end(*next);
     return true;
   }
-  if (!plane_) {
-    Messenger& messenger = *data_.messenger();
-    plane_.emplace(detail::SumsUnderWay{data_, messenger, {Messenger::Lane::third, Messenger::Lane::fourth}},
-                   ExchangeQueue{messenger, Messenger::Lane::fifth, data_.size()});
-  }
+  if (!plane_) plane_.emplace(make_plane());
   next->is_moved_ = std::exchange(next->start_, nullptr)(&*plane_);
   under_way_.push_back(std::move(next));
   return true;
+}
+
+auto RequestQueue::make_plane() -> Plane {
+  using Lane = Messenger::Lane;
+  Messenger& messenger = *data_.messenger();
+  ExchangeQueue exchanges{messenger, Lane::fifth, data_.size()};
+  if (NodeMemory* const memory = data_.node_memory())
+    return {detail::SharedSumsUnderWay{*memory}, std::move(exchanges)};
+  return {detail::SumsUnderWay{data_, messenger, {Lane::third, Lane::fourth}}, std::move(exchanges)};
 }
 
 bool RequestQueue::end_moved() {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <lockstep/core/base/here.hpp>
@@ -20,6 +21,7 @@
 #include "core/control/request_progress.hpp"
 #include "core/control/started_agreements.hpp"
 #include "core/control/tag.hpp"
+#include "sync/reduce/shared_sums_under_way.hpp"
 #include "sync/reduce/sums_under_way.hpp"
 
 namespace lockstep {
@@ -38,7 +40,7 @@ class RequestQueue final : private RequestProgress::Source {
  public:
   /// What moves the data of requests, apart from those of the group's other collectives.
   struct Plane {
-    detail::SumsUnderWay sums;
+    std::variant<detail::SharedSumsUnderWay, detail::SumsUnderWay> sums;  ///< the former on a node that shares memory
     ExchangeQueue exchanges;
   };
 
@@ -84,6 +86,7 @@ class RequestQueue final : private RequestProgress::Source {
  private:
   bool advance() override;
   bool move_on();
+  Plane make_plane();
   bool begin_next();
   bool end_moved();
   void end(Request& request);

@@ -30,6 +30,8 @@ static_assert(sizeof(Header) == 16 && std::atomic<std::uint64_t>::is_always_lock
 constexpr std::size_t stride_of_slots = NodeMemory::slot_bytes + 3 * cache_line;
 static_assert(stride_of_slots % cache_line == 0 && sizeof(Header) + NodeMemory::slot_bytes <= stride_of_slots);
 
+constexpr std::size_t stride_of_all_rooms = NodeMemory::rooms * NodeMemory::room_bytes + 3 * cache_line;
+
 // While a rank that runs needs about so long to come, looking again is cheaper than giving the core away.
 constexpr int patience = 1000;
 
@@ -71,7 +73,8 @@ struct NodeMemory::Segment {
 };
 
 std::size_t NodeMemory::bytes_for(int ranks) {
-  return static_cast<std::size_t>(ranks) * (sizeof(cpu_set_t) + 2 * stride_of_slots + sizeof(Tasks));
+  return static_cast<std::size_t>(ranks) *
+         (sizeof(cpu_set_t) + 2 * stride_of_slots + sizeof(Tasks) + stride_of_all_rooms);
 }
 
 NodeMemory::NodeMemory(SharedMemory slots, int rank, int ranks, SharedMemory (*create)(std::size_t))
@@ -167,6 +170,15 @@ bool NodeMemory::ended(std::uint64_t task) const {
   for (int rank = 0; rank < ranks_; ++rank)
     if (tasks_of(rank).ended.load(std::memory_order_acquire) < task) return false;
   return true;
+}
+
+/// Behind the tasks.
+std::byte* NodeMemory::rooms_of(std::uint64_t task) const {
+  return reinterpret_cast<std::byte*>(&tasks_of(ranks_)) + task % rooms * room_bytes;
+}
+
+std::int64_t NodeMemory::stride_of_rooms() {
+  return static_cast<std::int64_t>(stride_of_all_rooms);
 }
 
 SharedAllocation NodeMemory::allocate(std::size_t bytes) {

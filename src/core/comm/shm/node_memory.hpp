@@ -52,7 +52,8 @@ class NodeMemory {
   static std::int64_t slot_stride();
 
   // Tasks without fences. They are numbered from 1. Each rank begins and ends them in this order, at its own pace. What
-  // it wrote before is visible to those that see from here that it has begun or ended a task.
+  // it wrote before is visible to those that see from here that it has begun or ended a task. Another thread than that
+  // of the exchanges may use them.
 
   /// LOCAL. Whether this rank may begin `task`: not before all ranks have ended the one of 64 tasks ago.
   bool may_begin(std::uint64_t task) const;
@@ -69,6 +70,19 @@ class NodeMemory {
 
   /// LOCAL. Whether all ranks have ended `task`.
   bool ended(std::uint64_t task) const;
+
+  /// What each rank can lay down for the others in a task, and in how many tasks at a time.
+  static constexpr std::size_t room_bytes = std::size_t{64} << 10;
+  static constexpr std::uint64_t rooms = 4;
+
+  /// LOCAL. Whether the rooms of `task` are free: all ranks have ended the one that had them before. Only this rank
+  /// knows whether it still reads there what others wrote.
+  bool has_room(std::uint64_t task) const { return task <= rooms || ended(task - rooms); }
+
+  /// LOCAL. The room of rank 0 for `task`; those of the others follow at equal strides. `room_bytes` bytes, aligned to
+  /// a cache line.
+  std::byte* rooms_of(std::uint64_t task) const;
+  static std::int64_t stride_of_rooms();
 
   /// COLL, blocking. Memory of which every rank has `bytes` bytes, all in one mapping at equal strides. Zeroed,
   /// reserved, and the result's own: it may outlive this object.
