@@ -174,3 +174,30 @@ TEST_CASE("a rank is late only in groups that it belongs to, and as often as it 
        never, ""},
   });
 }
+
+TEST_CASE("ranks that wait for each other are named early, once, and the job goes on until the stall timeout") {
+  const auto circle = [] { return Scene{{0, 0}}.timeout(10).members({0, 1}).enters(0, 9, 1).enters(1, 7); };
+  Scene told = circle();
+  const auto [look, words] = next_said(told);
+  CHECK(look == 3074);
+  CHECK_THAT(words, Catch::StartsWith("a and replica  have waited for each other for 3 s: a was before the first step, "
+                                      "waiting at merge_call #5 (trainer.cpp:120); b was before") &&
+                        Catch::EndsWith("; the job ends if they still do after 10 s"));
+  CHECK(told.finding.rows == std::vector{0, 1});
+  CHECK_THAT(next_said(told).second, Catch::StartsWith("a and replica  have waited for each other for 10 s: "));
+
+  Scene observed = circle().observes();
+  CHECK_THAT(next_said(observed).second, Catch::StartsWith("a and replica  have waited for each other for 3 s: ") &&
+                                             Catch::EndsWith("in one order"));
+  CHECK(next_said(observed).first == never);
+
+  const auto comes_later = [](Scene& s) { s.row(1).meetings += s.looks == 500; };
+  check_rules({
+      {"with a short timeout, that is soon enough", circle().timeout(6), 7171, "a and replica  have waited for each "},
+      {"none of the waits may have just begun", circle().in_each_look(comes_later), 3573, "a and replica  have waited"},
+      {"who works alone may come", circle().phase(1, Phase::alone), never, ""},
+      {"who computes may come", circle().phase(1, Phase::computing), 10242, "b is late"},
+      {"who reads on waits for nobody",
+       circle().in_each_look([](Scene& s) { s.row(1).progress += s.looks % 1025 == 0; }), never, ""},
+  });
+}

@@ -30,10 +30,16 @@ class FailureSearch : WatchView {
  private:
   // A rank that waits in an earlier meeting waits for somebody else. How much longer the others have to find whom.
   static constexpr Seconds for_another_cause{1};
+  // How long ranks wait for each other until that is said.
+  static constexpr Seconds for_a_circle{3};
   // How many times longer than others a rank may be waited for that is mute, since it may work alone.
   static constexpr std::uint64_t patience_with_mute = 10;
   // Neighbours beat every tick, but not at the same moment, and a busy machine delays threads.
   static constexpr std::uint64_t ticks_of_a_silent_carrier = 4;
+
+  RowAt row_at() const {
+    return [this](int each) -> const Snapshot& { return this->row(each); };
+  }
 
   /// The file about the threads of a rank that stalls: "; run1/stacks/rank-2.txt says where its threads were".
   std::string stack_of(int row) const {
@@ -81,23 +87,38 @@ class FailureSearch : WatchView {
     std::uint64_t waited = std::min(std::max(state_.waited_ticks, state_.called_ticks), peer.still_ticks);
     // Who has nothing more to do waits for those that still work with each other.
     if (this->row(job_.row).last.kind == TagKind::leave) waited = std::min(waited, peer.unmet_ticks);
-    if (runs && waited >= stall_ticks_ && waited - stall_ticks_ >= more && is_member(row) &&
-        is_before(seen, state_.waited) && seen.phase != Phase::alone)
-      return look_for_cause(row, waited);
+    if (!runs || !is_member(row) || !is_before(seen, state_.waited) || seen.phase == Phase::alone) return std::nullopt;
+    if (waited >= stall_ticks_ && waited - stall_ticks_ >= more) return look_for_cause(row, waited);
+    look_for_circle(row, waited);
     return std::nullopt;
+  }
+
+  /// Ranks that wait for each other hardly ever come out of it. But another thread of one may still come to where the
+  /// others wait, so the job goes on until the stall timeout.
+  void look_for_circle(int row, std::uint64_t waited_ticks) {
+    const std::uint64_t enough = ticks_in(for_a_circle);
+    if (waited_ticks < enough || stall_ticks_ / 2 < enough) return;
+    const WaitChain chain = follow_waits(row_at(), rows(), job_.row, row);
+    const auto has_waited = [&](int each) { return each == job_.row || peer(each).waiting_ticks >= enough; };
+    if (!chain.is_circle || !std::ranges::all_of(chain.rows, has_waited)) return;
+    tell_of_stall(row, [&] {
+      std::string sentence = circle_sentence(chain, row_at(), job_.names, for_a_circle.count());
+      if (!job_.only_observes)
+        sentence += fmt::format("; the job ends if they still do after {:g} s", job_.stall_timeout.count());
+      return stalled(chain.rows, std::move(sentence));
+    });
   }
 
   /// Of a rank for which this one has waited too long: it may wait for others itself, in another group.
   std::optional<Finding> look_for_cause(int row, std::uint64_t waited_ticks) {
-    const RowAt row_at = [this](int each) -> const Snapshot& { return this->row(each); };
-    const WaitChain chain = follow_waits(row_at, rows(), job_.row, row);
+    const WaitChain chain = follow_waits(row_at(), rows(), job_.row, row);
     const int cause = chain.cause();
     // Nobody is to blame for a wait that has just begun.
     for (const int each : chain.rows)
       if (each != job_.row && each != cause && peer(each).waiting_ticks < stall_ticks_) return std::nullopt;
     if (chain.is_circle)
       return stall(row, [&] {
-        return stalled(chain.rows, circle_sentence(chain, row_at, job_.names, job_.stall_timeout.count()));
+        return stalled(chain.rows, circle_sentence(chain, row_at(), job_.names, job_.stall_timeout.count()));
       });
     // Those that wait with it know who is in its group.
     const Snapshot& last = this->row(cause);
@@ -231,19 +252,24 @@ class FailureSearch : WatchView {
     return {std::move(sentence), Error::ExitCode::stall, reach, std::move(rows), ticks_until_turn()};
   }
 
-  /// A stall of that row, if it ends the job. Otherwise one rank of the job speaks of it, in the order of the nodes,
-  /// and of one stall at a time: a heartbeat carries no more. `find` may have a question.
+  /// A stall of that row, if it ends the job. `find` may have a question.
   template <class Find>
   std::optional<Finding> stall(int row, Find&& find) {
     if (!job_.only_observes) return find();
+    tell_of_stall(row, find);
+    return std::nullopt;
+  }
+
+  /// One rank of the job speaks of it, in the order of the nodes, and of one stall at a time: a heartbeat carries no
+  /// more.
+  template <class Find>
+  void tell_of_stall(int row, Find&& find) {
     const std::uint64_t patience = ticks_until_turn();
-    if (++peer(row).stalled_ticks <= patience || sight(row).stall_told || !seen_.takes_a_line || result_.stall)
-      return std::nullopt;
-    if (state_.ticks_since_stall_told < std::max(patience + 1, job_.ticks_a_heartbeat())) return std::nullopt;
+    if (++peer(row).stalled_ticks <= patience || sight(row).stall_told || !seen_.takes_a_line || result_.stall) return;
+    if (state_.ticks_since_stall_told < std::max(patience + 1, job_.ticks_a_heartbeat())) return;
     // It may be of another row, which was told of.
     auto found = find();
     if (!sight(found.rows.front()).stall_told) result_.stall = std::move(found);
-    return std::nullopt;
   }
 
   Finding stopped_or_out_of_reach(int row) {

@@ -143,7 +143,7 @@ struct Judgement {
   /// the answer is to be judged in the same state.
   std::optional<int> unknown_host = {};
   std::optional<Finding> failure = {};              ///< ends the job
-  std::optional<Finding> stall = {};                ///< only to be told of, unless its first row has been
+  std::optional<Finding> stall = {};                ///< to be told of, unless its first row has been; the job goes on
   std::optional<std::string> lost_heartbeats = {};  ///< a warning for the job, once
   LastAct last_act = LastAct::none;
   bool takes_stack = false;  ///< this rank is about to stall, and keeps its stack
@@ -173,6 +173,8 @@ struct Judgement {
 ///
 /// A rank for which others have waited for three quarters of the stall timeout, or whose driver has not returned for as
 /// long, keeps its stack. The sentence that ends the job a little later names the file.
+///
+/// Ranks that wait for each other in a circle are named after 3 s, long before the stall timeout ends the job.
 ///
 /// Where everyone is may be asked of all ranks, as mpirun does with a signal, or of one. What is asked within 0.3 s, or
 /// before the answer is known, is one question. The lowest node alive answers it; if it does not, the next.

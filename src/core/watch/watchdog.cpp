@@ -209,8 +209,7 @@ class Watchdog::Thread {
     seen_.told_by_parent = signals_.came_from_parent();
     seen_.reported = table_.reported();
     seen_.warned = table_.warned();
-    // Only warnings need to know.
-    if (options_.on_stall || heartbeats_) seen_.takes_a_line = stderr_takes_a_line();
+    seen_.takes_a_line = stderr_takes_a_line();
     seen_.host_answers.clear();
     whereabouts_.look(seen_);
   }
@@ -226,7 +225,7 @@ class Watchdog::Thread {
       terminated_.insert(row);
       sight.seen.terminated = true;
     }
-    sight.stall_told = options_.on_stall && table_.is_observed(row);
+    sight.stall_told = table_.is_observed(row);
     if (sight.process == Process::ended && sight.seen.phase != Phase::leaving && !sight.seen.terminated)
       sight.killed = memory_kills_.told_of(static_cast<pid_t>(sight.seen.process));
     if (!heartbeats_ || job_.nodes.same_node(row, table_.row())) return;
@@ -240,7 +239,7 @@ class Watchdog::Thread {
     for (const int row : stall.rows) first = (table_.observe(row) && row == stall.rows.front()) || first;
     if (!first) return;
     table_.show_observed(stall.rows.front());
-    options_.on_stall(stall.sentence);
+    options_.on_stall ? options_.on_stall(stall.sentence) : log::warning(stall.sentence);
   }
 
   void act(LastAct act) {
