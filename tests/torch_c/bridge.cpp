@@ -7,6 +7,7 @@
 #include <string>
 
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim.h>
@@ -132,6 +133,24 @@ uint64_t bridge_train(MPI_Fint communicator, const char* file, const char* optim
 int bridge_threads(int number) {
   if (number > 0) at::set_num_threads(number);
   return at::get_num_threads();
+}
+
+namespace {
+thread_local int threads_seen = 0;
+at::CallbackHandle watching = at::INVALID_CALLBACK_HANDLE;
+}  // namespace
+
+void bridge_watch_threads() {
+  watching = at::addThreadLocalCallback(
+      at::RecordFunctionCallback{[](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
+        threads_seen = at::get_num_threads();
+        return nullptr;
+      }});
+}
+
+int bridge_threads_seen() {
+  at::removeCallback(watching);
+  return threads_seen;
 }
 
 void bridge_infer(const char* file, int step, int count, float* outputs) {

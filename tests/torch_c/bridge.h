@@ -40,6 +40,10 @@ uint64_t bridge_train(MPI_Fint communicator, const char* file, const char* optim
 /* LOCAL. With how many threads LibTorch computes outside of calls; sets it to `number` if that is positive. */
 int bridge_threads(int number);
 
+/* LOCAL. The same during LibTorch's operators since, on this thread: of the last of them. */
+void bridge_watch_threads(void);
+int bridge_threads_seen(void);
+
 /* LOCAL. What the script in `file` computes of the rows of a step in evaluation mode, as `count` rows of two. */
 void bridge_infer(const char* file, int step, int count, float* outputs);
 
