@@ -67,9 +67,7 @@ void require_elements(const void* values, std::int64_t count, int type, std::str
   require(count >= 0, "count {} is negative; expected 0 or more", count);
   require(count <= std::numeric_limits<std::ptrdiff_t>::max() / size,
           "count {} is more than memory can hold; expected a number of elements", count);
-  require(values || count == 0, "{} is NULL; expected {} elements", name, count);
-  require(reinterpret_cast<std::uintptr_t>(values) % static_cast<std::uintptr_t>(size) == 0,
-          "{} is not aligned; expected an address that {} divides", name, size);
+  require_memory(values, count, size, name);
 }
 
 void require_bytes(const char* name, const void* value, std::size_t bytes) {

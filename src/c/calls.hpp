@@ -1,7 +1,9 @@
 // How the calls of a C program begin: with what this rank finds wrong by itself, of which it tells the others.
 #pragma once
 
+#include <cstdint>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -40,6 +42,20 @@ void prepare_in(const Group& ranks, const char* call, const Here& here, Prepare&
 template <class Exception = InvalidArgument, class... Values>
 void require(bool holds, fmt::format_string<Values...> otherwise, Values&&... values) {
   if (!holds) throw Exception{fmt::format(otherwise, std::forward<Values>(values)...)};
+}
+
+/// Unless the program knows the members of `options` that the library knows.
+template <class Options>
+void require_size(const Options& options, const char* defaults) {
+  require(options.size == sizeof options, "the options have size {}; expected {}, as {} says", options.size,
+          sizeof options, defaults);
+}
+
+/// Unless `count` elements of `bytes` bytes can be at `values`.
+inline void require_memory(const void* values, std::int64_t count, std::int64_t bytes, std::string_view name) {
+  require(values || count == 0, "{} is NULL; expected {} elements", name, count);
+  require(reinterpret_cast<std::uintptr_t>(values) % static_cast<std::uintptr_t>(bytes) == 0,
+          "{} is not aligned; expected an address that {} divides", name, bytes);
 }
 
 }  // namespace lockstep::in_c

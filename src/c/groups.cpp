@@ -1,8 +1,6 @@
 // Groups of a C program: how they begin and end, and what each rank knows of them by itself.
 #include <chrono>
-#include <exception>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -25,8 +23,8 @@ void require_mpi() {
   int started = 0, ended = 0;
   MPI_Initialized(&started);
   MPI_Finalized(&ended);
-  if (!started) throw ContextError{"MPI has not been started; expected MPI_Init before"};
-  if (ended) throw ContextError{"MPI has ended; expected the group before MPI_Finalize"};
+  require<ContextError>(started, "MPI has not been started; expected MPI_Init before");
+  require<ContextError>(!ended, "MPI has ended; expected the group before MPI_Finalize");
 }
 
 RuntimeOptions options_of(const lockstep_options* given, int communicator) {
@@ -36,9 +34,7 @@ RuntimeOptions options_of(const lockstep_options* given, int communicator) {
   options.communicator = communicator;
   options.on_failure = RuntimeOptions::OnFailure::report;
   if (!given) return options;
-  if (given->size != sizeof *given)
-    throw InvalidArgument{
-        fmt::format("the options have size {}; expected {}, as LOCKSTEP_OPTIONS says", given->size, sizeof *given)};
+  require_size(*given, "LOCKSTEP_OPTIONS");
   options.stall_timeout = std::chrono::duration<double>{given->stall_timeout};
   if (given->on_lost)
     options.on_lost = [on_lost = given->on_lost, context = given->context](const std::string& sentence,
@@ -59,8 +55,9 @@ int create(const char* call, const Communicator& communicator, const lockstep_op
       require(group, "the place for the group is NULL; expected the address of a handle");
       require_mpi();
       require_thread_of_groups();
+      const PhaseAgain phase;
       auto made = std::make_unique<lockstep_group>(options_of(options, communicator()), place.here());
-      if (!show_named_phase()) made->ranks.name_phase({});
+      made->ranks.name_phase({});
       *group = add_live_group(std::move(made));
     });
   });
@@ -84,24 +81,28 @@ int lockstep_group_create_f(MPI_Fint communicator, const lockstep_options* optio
 }
 
 int lockstep_group_free(lockstep_group** group, const char* at) {
+  constexpr const char* call = "lockstep_group_free";
   return code_of([&] {
     const Place place{at};
+    lockstep_group* const live = in_call(call, place.here(), [&] {
+      require(group, "the place of the group is NULL; expected the address of a handle");
+      return *group ? &live_group(*group) : nullptr;
+    });
+    if (!live) return;
+    const auto require_no_models = [&] {
+      require(live->models == 0, "{} models of the group live; expected lockstep_model_free before", live->models);
+    };
     int ended = 0;
     MPI_Finalized(&ended);
-    in_call("lockstep_group_free", place.here(), [&] {
-      require(group, "the place of the group is NULL; expected the address of a handle");
-      if (!*group) return;
-      lockstep_group& live = live_group(*group);
-      if (live.models > 0) {
-        const auto why = std::make_exception_ptr(lockstep::InvalidArgument{
-            fmt::format("{} models of the group live; expected lockstep_model_free before", live.models)});
-        if (!ended) place.on(live.ranks).fail(why, place.here());
-        std::rethrow_exception(why);
-      }
-      if (!ended) place.on(live.ranks).agree("the end of the group", place.here());
-      (void)take_live_group(*group);
-      *group = nullptr;
-    });
+    if (ended) {
+      in_call(call, place.here(), require_no_models);
+    } else {
+      lockstep::Group ranks = place.on(live->ranks);
+      prepare_in(ranks, call, place.here(), require_no_models);
+      ranks.agree("the end of the group", place.here());
+    }
+    (void)take_live_group(*group);
+    *group = nullptr;
   });
 }
 

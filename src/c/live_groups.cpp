@@ -9,6 +9,7 @@
 
 #include <lockstep/core/base/error.hpp>
 
+#include "c/calls.hpp"
 #include "c/live_handles.hpp"
 
 namespace lockstep::in_c {
@@ -29,8 +30,8 @@ LiveGroups& live() {
 }
 
 void require_thread(const LiveGroups& all) {
-  if (!all.groups.empty() && all.thread != std::this_thread::get_id())
-    throw ContextError{"this is another thread than that of the first group; expected that one"};
+  require<ContextError>(all.groups.empty() || all.thread == std::this_thread::get_id(),
+                        "this is another thread than that of the first group; expected that one");
 }
 
 }  // namespace
@@ -72,7 +73,7 @@ lockstep_group* add_live_group(std::unique_ptr<lockstep_group> group) {
 std::unique_ptr<lockstep_group> take_live_group(const lockstep_group* handle) {
   LiveGroups& all = live();
   const std::lock_guard lock{all.mutex};
-  if (all.namer == handle) all.namer = nullptr;
+  if (all.namer == handle) name_phase(*all.namer, {});
   return all.groups.take(handle);
 }
 
@@ -83,10 +84,9 @@ void name_phase(lockstep_group& group, std::string_view name) {
   group.ranks.name_phase(name);
 }
 
-bool show_named_phase() {
+PhaseAgain::~PhaseAgain() {
   const LiveGroups& all = live();
   if (all.namer) all.namer->ranks.name_phase(all.phase);
-  return all.namer != nullptr;
 }
 
 }  // namespace lockstep::in_c

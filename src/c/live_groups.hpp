@@ -55,8 +55,10 @@ std::unique_ptr<lockstep_group> take_live_group(const lockstep_group* handle);
 
 /// LOCAL, on the thread of the groups. Names what this process does from here on, for sentences about a lost rank.
 void name_phase(lockstep_group& group, std::string_view name);
-/// LOCAL, on the thread of the groups. The same name again, after something else has taken its place in sentences.
-/// Returns whether there is one.
-LOCKSTEP_PARTS_API bool show_named_phase();
+/// LOCAL, on the thread of the groups. Shows that name again at its end, after a call that takes its place in
+/// sentences, also if that fails.
+struct PhaseAgain {
+  LOCKSTEP_PARTS_API ~PhaseAgain();
+};
 
 }  // namespace lockstep::in_c

@@ -6,9 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include <lockstep/core/base/error.hpp>
+#include "c/calls.hpp"
 
 namespace lockstep::in_c {
 
@@ -21,11 +19,9 @@ class LiveHandles {
 
   /// InvalidArgument if it is none, or was freed.
   T& at(const T* handle) const {
-    if (!handle)
-      throw InvalidArgument{fmt::format("the {0} is NULL; expected one that lockstep_{0}_{1} has made", kind_, maker_)};
+    require(handle, "the {0} is NULL; expected one that lockstep_{0}_{1} has made", kind_, maker_);
     const auto found = all_.find(handle);
-    if (found == all_.end())
-      throw InvalidArgument{fmt::format("the {} is none, or was freed; expected one that lives", kind_)};
+    require(found != all_.end(), "the {} is none, or was freed; expected one that lives", kind_);
     return *found->second;
   }
 

@@ -8,8 +8,6 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
-#include <lockstep/core/base/error.hpp>
-
 #include "c/calls.hpp"
 
 namespace lockstep::in_c {
@@ -59,9 +57,7 @@ void require_array(const lockstep_array& array, const std::string& name) {
     if (extent > 0) left /= extent;
     count *= extent;
   }
-  require(array.values || count == 0, "{} is NULL; expected the values of {}", name, text_of(array));
-  require(reinterpret_cast<std::uintptr_t>(array.values) % static_cast<std::uintptr_t>(bytes) == 0,
-          "{} is not aligned; expected an address that {} divides", name, bytes);
+  require_memory(array.values, count, bytes, name);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ void rethrow_in_line(const std::exception_ptr& exception) {
 }
 
 void require_path(const char* path, const char* name) {
-  if (!path || !*path) throw InvalidArgument{fmt::format("{} is {}; expected a path", name, path ? "empty" : "NULL")};
+  require(path && *path, "{} is {}; expected a path", name, path ? "empty" : "NULL");
 }
 
 }  // namespace lockstep::in_c

@@ -26,6 +26,7 @@ int in_model(const char* call, const lockstep_model* handle, const char* at, Pre
   return code_of([&] {
     const KeptPlace place{at};
     lockstep_model& model = in_call(call, place.here(), [&]() -> lockstep_model& { return live_model(handle); });
+    const PhaseAgain phase;
     Group ranks = place.on(model.strategy.ranks());
     prepare_in(ranks, call, place.here(), [&] { prepare(model); });
     in_line([&] { act(model, ranks, place.here()); });

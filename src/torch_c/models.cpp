@@ -60,13 +60,13 @@ int lockstep_model_load(lockstep_group* group, const char* file, const lockstep_
     Group ranks = place.on(live.ranks);
     std::optional<Training> training;
     prepare_in(ranks, call, here, [&] {
-      if (!model) throw InvalidArgument{"the place for the model is NULL; expected the address of a handle"};
+      require(model, "the place for the model is NULL; expected the address of a handle");
       require_path(file, "the file");
       training.emplace(options, ranks.size());
-      if (live.runtime.device_name() != "cpu")
-        throw ContextError{
-            fmt::format("the job computes on {}; expected one on CPUs for models in C", live.runtime.device_name())};
+      require<ContextError>(live.runtime.device_name() == "cpu",
+                            "the job computes on {}; expected one on CPUs for models in C", live.runtime.device_name());
     });
+    const PhaseAgain phase;
     ranks.agree(fmt::format("model {}", file), here);
     ranks.agree(training->text(), here);
     Strategy strategy = live.runtime.make_strategy(here);
@@ -84,8 +84,7 @@ int lockstep_model_set_learning_rate(lockstep_model* model, double rate, const c
   return in_model(
       "lockstep_model_set_learning_rate", model, at,
       [&](lockstep_model&) {
-        if (!(rate > 0 && rate < HUGE_VAL))
-          throw InvalidArgument{fmt::format("learning rate {}; expected a positive number", rate)};
+        require(rate > 0 && rate < HUGE_VAL, "learning rate {}; expected a positive number", rate);
       },
       [&](lockstep_model& live, Group& ranks, const Here& here) {
         ranks.agree(fmt::format("learning rate {}", rate), here);
@@ -96,9 +95,8 @@ int lockstep_model_set_learning_rate(lockstep_model* model, double rate, const c
 int lockstep_model_shards(const lockstep_model* model, int* first, int* last) {
   return code_of([&] {
     const lockstep_model& live = live_model(model);
-    if (!first || !last)
-      throw InvalidArgument{"the place for the shards is NULL; expected the addresses of two numbers"};
-    if (live.training.options.shards == 0) throw InvalidArgument{"a model without shards; expected options.shards"};
+    require(first && last, "the place for the shards is NULL; expected the addresses of two numbers");
+    require(live.training.options.shards != 0, "a model without shards; expected options.shards");
     const Range own = shards_of(live);
     *first = static_cast<int>(own.first);
     *last = static_cast<int>(own.last);
@@ -114,7 +112,7 @@ int64_t lockstep_model_steps(const lockstep_model* model) {
 int lockstep_model_digest(const lockstep_model* model, uint64_t* digest) {
   return code_of([&] {
     const lockstep_model& live = live_model(model);
-    if (!digest) throw InvalidArgument{"the place for the digest is NULL; expected the address of a number"};
+    require(digest, "the place for the digest is NULL; expected the address of a number");
     *digest = weights_digest(live.net.variables());
   });
 }
@@ -126,7 +124,7 @@ int lockstep_model_free(lockstep_model** model, const char* at) {
     int ended = 0;
     MPI_Finalized(&ended);
     in_call(call, place.here(), [&] {
-      if (!model) throw InvalidArgument{"the place of the model is NULL; expected the address of a handle"};
+      require(model, "the place of the model is NULL; expected the address of a handle");
       if (!*model) return;
       lockstep_model& live = live_model(*model);
       if (!ended) place.on(live.strategy.ranks()).agree("the end of the model", place.here());

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
-#include <lockstep/core/base/error.hpp>
 #include <lockstep/core/base/philox.hpp>
 #include <lockstep/torch.h>
 
@@ -79,8 +78,8 @@ std::vector<at::Tensor> outputs_of(torch::jit::Module& module, std::vector<at::T
   if (value.isTuple())
     for (const c10::IValue& each : value.toTupleRef().elements())
       if (each.isTensor()) outputs.push_back(each.toTensor());
-  if (outputs.empty() || outputs.size() != value.toTupleRef().elements().size())
-    throw InvalidArgument{fmt::format("the model returns {}; expected a tensor, or several", value.tagKind())};
+  require(!outputs.empty() && outputs.size() == value.toTupleRef().elements().size(),
+          "the model returns {}; expected a tensor, or several", value.tagKind());
   return outputs;
 }
 
@@ -97,9 +96,9 @@ Batch batch_of(const lockstep_model& model, const lockstep_array* inputs, int in
   Batch batch{require_arrays(inputs, input_count, 1, "inputs"), require_arrays(targets, target_count, 0, "targets"), 0};
   batch.rows = rows_of(batch.inputs, batch.targets, "targets");
   if (model.training.options.shards == 0) return batch;
-  if (const std::int64_t shards = shards_of(model).size(); batch.rows % shards != 0)
-    throw InvalidArgument{
-        fmt::format("{} rows for {} shards of this rank; expected as many rows in each", batch.rows, shards)};
+  const std::int64_t shards = shards_of(model).size();
+  require(batch.rows % shards == 0, "{} rows for {} shards of this rank; expected as many rows in each", batch.rows,
+          shards);
   return batch;
 }
 
@@ -164,7 +163,6 @@ int lockstep_model_train(lockstep_model* model, const lockstep_array* inputs, in
         libtorch::ReplicatedModule::MeanLoss mean;
         live.strategy.run([&](ReplicaContext& context) { mean = in_line([&] { return step.make(context); }); }, {},
                           here);
-        (void)show_named_phase();
         if (mean.samples > 0) ++live.steps;
         if (loss) *loss = mean.mean;
       });

@@ -58,9 +58,8 @@ using LossOfOutput = MeanOf (*)(const at::Tensor& output, const at::Tensor& targ
 
 void require_alike(const at::Tensor& output, const at::Tensor& target) {
   // Torch would make all pairs of [4, 1] and [4].
-  if (output.sizes() != target.sizes())
-    throw InvalidArgument{fmt::format("the model's output is {}, and its target {}; expected the same shape",
-                                      text_of(output), text_of(target))};
+  require(output.sizes() == target.sizes(), "the model's output is {}, and its target {}; expected the same shape",
+          text_of(output), text_of(target));
 }
 
 /// For a loss that LibTorch divides by the number of elements: the rows have equally many.
@@ -81,9 +80,8 @@ const std::map<std::string_view, LossOfOutput> losses{
      }},
     {"cross_entropy",
      [](const at::Tensor& output, const at::Tensor& target) {
-       if (target.is_floating_point())
-         throw InvalidArgument{
-             fmt::format("the target is {}; expected numbers of classes, which are integers", text_of(target))};
+       require(!target.is_floating_point(), "the target is {}; expected numbers of classes, which are integers",
+               text_of(target));
        const at::Tensor classes = target.to(at::kLong), counted = (classes != ignored_class).sum();
        return MeanOf{functional::cross_entropy(output, classes),
                      static_cast<double>(*counted.data_ptr<std::int64_t>())};
@@ -116,13 +114,11 @@ constexpr lockstep_model_options defaults = LOCKSTEP_MODEL_OPTIONS;
 
 Training::Training(const lockstep_model_options* given, int ranks) : options{given ? *given : defaults} {
   const lockstep_model_options& o = options;
-  if (o.size != sizeof o)
-    throw InvalidArgument{
-        fmt::format("the options have size {}; expected {}, as LOCKSTEP_MODEL_OPTIONS says", o.size, sizeof o)};
+  require_size(o, "LOCKSTEP_MODEL_OPTIONS");
   require<ConfigError>(o.optimizer, "the optimizer is NULL; expected one of {}", names_in(optimizers));
   require<ConfigError>(o.loss, "the loss is NULL; expected one of {}, '{}'", names_in(losses), script_loss);
-  optimizer = o.optimizer;
-  loss = o.loss;
+  optimizer = std::exchange(options.optimizer, nullptr);
+  loss = std::exchange(options.loss, nullptr);
   require<ConfigError>(optimizers.contains(optimizer), "optimizer '{}' is unknown; expected one of {}", optimizer,
                        names_in(optimizers));
   require<ConfigError>(loss == script_loss || losses.contains(loss), "loss '{}' is unknown; expected one of {}, '{}'",
@@ -158,22 +154,21 @@ libtorch::Loss Training::loss_of(const ::torch::jit::Module& module, const std::
                                  const std::vector<at::Tensor>& targets, std::int64_t rows) const {
   if (loss == script_loss) {
     const auto method = module.find_method(std::string{"loss"});
-    if (!method) throw InvalidArgument{"the model has no method 'loss', which the loss 'script' calls"};
+    require(method.has_value(), "the model has no method 'loss', which the loss 'script' calls");
     std::vector<c10::IValue> operands{outputs.begin(), outputs.end()};
     operands.insert(operands.end(), targets.begin(), targets.end());
     const c10::IValue value = (*method)(std::move(operands));
-    if (!value.isTensor()) throw InvalidArgument{"the model's method 'loss' has returned no tensor"};
+    require(value.isTensor(), "the model's method 'loss' has returned no tensor");
     return libtorch::Loss::mean(value.toTensor(), static_cast<double>(rows));
   }
-  if (outputs.size() != targets.size())
-    throw InvalidArgument{fmt::format("the model has {} outputs, and there are {} targets; expected as many",
-                                      outputs.size(), targets.size())};
+  require(outputs.size() == targets.size(), "the model has {} outputs, and there are {} targets; expected as many",
+          outputs.size(), targets.size());
   at::Tensor sum;
   double samples = 0;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const auto [mean, count] = losses.at(loss)(outputs[i], targets[i]);
-    if (i > 0 && count != samples)
-      throw InvalidArgument{"targets that differ in the number of classes that count; expected as many in each"};
+    require(i == 0 || count == samples,
+            "targets that differ in the number of classes that count; expected as many in each");
     sum = i == 0 ? mean : sum + mean;
     samples = count;
   }

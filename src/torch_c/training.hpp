@@ -31,7 +31,7 @@ struct Training {
   libtorch::Loss loss_of(const ::torch::jit::Module& module, const std::vector<at::Tensor>& outputs,
                          const std::vector<at::Tensor>& targets, std::int64_t rows) const;
 
-  lockstep_model_options options;  ///< with these names
+  lockstep_model_options options;  ///< but for their texts, which are the program's
   std::string optimizer, loss;
 };
 

@@ -49,7 +49,8 @@ static void be_told(int code, const char* sentence, void* context) {
   if (context) exit(7);
 }
 
-/* Rank 1 is killed or stops, in a phase, before a sum. Another part of the program has made a group since. */
+/* Rank 1 is killed or stops, in a phase, before a sum. Another part of the program has made a group since or, if rank 1
+ * stops, has named another phase and freed its group. */
 static void lose(const char* mode) {
   lockstep_options options = LOCKSTEP_OPTIONS;
   lockstep_group *all = NULL, *another = NULL;
@@ -60,6 +61,10 @@ static void lose(const char* mode) {
   CHECK(lockstep_group_create(MPI_COMM_WORLD, &options, &all) == LOCKSTEP_OK);
   CHECK(lockstep_phase(all, "marching up the hill and down again, forty-eight!") == LOCKSTEP_OK);
   CHECK(lockstep_group_create(MPI_COMM_WORLD, NULL, &another) == LOCKSTEP_OK);
+  if (strcmp(mode, "stall") == 0) {
+    CHECK(lockstep_phase(another, "coming home") == LOCKSTEP_OK);
+    CHECK(lockstep_group_free(&another) == LOCKSTEP_OK);
+  }
   CHECK(lockstep_agree(all, "the march") == LOCKSTEP_OK);
   if (test_rank == 1) raise(strcmp(mode, "stall") == 0 ? SIGSTOP : SIGKILL);
   CHECK_IN_STEP(all);
@@ -106,6 +111,7 @@ int main(int argc, char** argv) {
   test_all();
   /* Freed after MPI has ended, where the ranks leave together. */
   CHECK(lockstep_group_create(MPI_COMM_WORLD, NULL, &late) == LOCKSTEP_OK);
+  CHECK(lockstep_phase(late, "ending") == LOCKSTEP_OK);
   MPI_Finalize();
   if (lockstep_group_free(&late) != LOCKSTEP_OK || late != NULL) return 96;
   if (lockstep_group_create(MPI_COMM_WORLD, NULL, &late) != LOCKSTEP_FAILURE) return 95;

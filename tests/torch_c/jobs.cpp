@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "support/job.hpp"
+#include "support/this_mpi.hpp"
 
 using namespace lockstep::test;
 
@@ -33,4 +34,16 @@ TEST_CASE("the surrogate of the documents learns the same bits on one rank, and 
     CHECK(learn(ranks, folder.path() / "1") == once);
     CHECK_FALSE(std::filesystem::exists(folder.path() / "1/step-100"));
   }
+}
+
+TEST_CASE("a rank that is lost after a step that failed is named with its phase") {
+  const Outcome outcome = run_command(
+      {"mpirun", "-n", "2", std::getenv("LOCKSTEP_TORCH_C_PROGRAM"), "lost", std::getenv("LOCKSTEP_SURROGATE_NET")},
+      {.environment = mpi_environment()});
+  INFO("stderr: " << outcome.err);
+  const auto lines = lines_starting_with(outcome.err, "lockstep:");
+  if (lines.empty() && may_be_unnamed(outcome.exit_code)) return;
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines.front(), Catch::StartsWith("lockstep: replica 1 (") &&
+                                Catch::Contains("it was in 'solving', computing after agree #"));
 }

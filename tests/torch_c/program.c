@@ -1,5 +1,6 @@
 /* Models in C: `torch-c-program RANKS` compares what they learn with the bridge itself, bit by bit. `torch-c-program
- * FILE` writes a script. */
+ * FILE` writes a script, which `torch-c-program lost FILE` takes to lose a rank. */
+#include <signal.h>
 #include <stdlib.h>
 
 #include "models.h"
@@ -248,6 +249,21 @@ static void test_files(lockstep_group* all) {
   CHECK(lockstep_model_free(&model) == LOCKSTEP_OK);
 }
 
+/* Rank 1 is killed in a phase, after a step that has failed. */
+static void lose(const char* file) {
+  lockstep_group* all = NULL;
+  lockstep_model* model = NULL;
+  double row[2] = {1, 2};
+  const lockstep_array two = {row, LOCKSTEP_F64, 2, {1, 2}};
+  CHECK(lockstep_group_create(MPI_COMM_WORLD, NULL, &all) == LOCKSTEP_OK);
+  CHECK(lockstep_phase(all, "solving") == LOCKSTEP_OK);
+  CHECK(lockstep_model_load(all, file, NULL, &model) == LOCKSTEP_OK);
+  CHECK_REFUSED(lockstep_model_train(model, &two, 1, &two, 1, NULL), LOCKSTEP_FAILURE, "cannot be multiplied", "");
+  CHECK(lockstep_agree(all, "to go on") == LOCKSTEP_OK);
+  if (test_rank == 1) raise(SIGKILL);
+  CHECK_IN_STEP(all);
+}
+
 int main(int argc, char** argv) {
   lockstep_group* all = NULL;
   lockstep_model* late;
@@ -259,6 +275,7 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &test_rank);
   MPI_Comm_size(MPI_COMM_WORLD, &test_ranks);
+  if (argc == 3) lose(argv[2]);
   CHECK(argc == 2 && test_ranks == atoi(argv[1]));
   CHECK(lockstep_group_create(MPI_COMM_WORLD, NULL, &all) == LOCKSTEP_OK);
   if (test_rank == 0) bridge_make_folder(folder);
