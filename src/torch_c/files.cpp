@@ -1,6 +1,5 @@
 // What models write to files, and read from them.
-#include <algorithm>
-#include <cctype>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -15,7 +14,9 @@
 #include <lockstep/sync/checkpoint/weights.hpp>
 #include <lockstep/torch.h>
 
+#include "sync/checkpoint/checkpoint_folder.hpp"
 #include "sync/checkpoint/file.hpp"
+#include "sync/checkpoint/left_checkpoints.hpp"
 #include "torch_c/calls.hpp"
 
 // The functions themselves, which take a place.
@@ -33,36 +34,45 @@ bool are_weights(std::string_view file) {
 }
 
 /// Without a slash at its end.
-fs::path folder_of(const char* path) {
-  const fs::path folder = fs::path{path}.lexically_normal();
-  return folder.has_filename() ? folder : folder.parent_path();
+fs::path without_slash(const fs::path& path) {
+  const fs::path normal = path.lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
 }
 
-/// Whether it is the name of one checkpoint.
+/// LOCAL, on the chief. Whether it is one checkpoint, or has the name of one.
 bool is_checkpoint(const fs::path& path) {
   const std::string name = path.filename().string();
-  constexpr std::string_view prefix = "step-";
-  return name == "latest" ||
-         (name.starts_with(prefix) && name.size() > prefix.size() &&
-          std::all_of(name.begin() + prefix.size(), name.end(), [](unsigned char each) { return std::isdigit(each); }));
-}
-
-void require_own(const lockstep_model& model, const fs::path& folder) {
-  if (another_keeps(folder, model))
-    throw InvalidArgument{
-        fmt::format("another model has its checkpoints in {}; expected a folder for each", folder.string())};
+  return name == latest_link || name == best_link || step_in(name.substr(0, name.find(aside_suffix))) ||
+         has_manifest(path);
 }
 
 CheckpointManager& checkpoints_in(lockstep_model& model, const fs::path& folder) {
   if (!model.checkpoints || model.folder != folder) {
     model.checkpoints.reset();
     model.folder = folder;
+    model.writes = false;
     model.checkpoints.emplace(
         model.strategy,
         CheckpointManager::Options{
             .folder = folder, .training = {{"optimizer", model.training.optimizer}, {"loss", model.training.loss}}});
   }
   return *model.checkpoints;
+}
+
+/// The number of steps made.
+std::int64_t take_weights(lockstep_model& model, const char* file, const Here& here) {
+  const auto loaded = load_weights(model.strategy, file, here);
+  if (!loaded.rest.empty())
+    throw CheckpointError{fmt::format("{} {}; expected all weights of the model", file, loaded.rest)};
+  return model.steps;
+}
+
+/// The same; -1 if there is no checkpoint.
+std::int64_t go_on_from(lockstep_model& model, const fs::path& path, const Here& here) {
+  const bool is_one = model.strategy.broadcast_object([&] { return is_checkpoint(path); }, here).value();
+  CheckpointManager& checkpoints = checkpoints_in(model, is_one ? without_slash(path.parent_path() / ".") : path);
+  const auto resumed = is_one ? std::optional{checkpoints.resume(path, here)} : checkpoints.resume_latest(here);
+  return resumed ? model.steps = resumed->step : -1;
 }
 
 void write_script(torch::jit::Module& module, const char* path) {
@@ -100,11 +110,13 @@ int lockstep_model_checkpoint(lockstep_model* model, const char* folder, const c
       "lockstep_model_checkpoint", model, at,
       [&](lockstep_model& live) {
         require_path(folder, "the folder");
-        require_own(live, folder_of(folder));
+        require(!another_writes(without_slash(folder), live),
+                "another model has its checkpoints in {}; expected a folder for each", folder);
       },
       [&](lockstep_model& live, Group& ranks, const Here& here) {
         ranks.agree(fmt::format("folder {}", folder), here);
-        CheckpointManager& checkpoints = checkpoints_in(live, folder_of(folder));
+        CheckpointManager& checkpoints = checkpoints_in(live, without_slash(folder));
+        live.writes = true;
         checkpoints.save(live.steps, {}, {}, here);
         checkpoints.finish(here);
       });
@@ -112,27 +124,11 @@ int lockstep_model_checkpoint(lockstep_model* model, const char* folder, const c
 
 int lockstep_model_restore(lockstep_model* model, const char* from, int64_t* steps, const char* at) {
   return in_model(
-      "lockstep_model_restore", model, at,
-      [&](lockstep_model& live) {
-        require_path(from, "the place to restore from");
-        const fs::path path = folder_of(from);
-        if (!are_weights(from)) require_own(live, is_checkpoint(path) ? path.parent_path() : path);
-      },
+      "lockstep_model_restore", model, at, [&](lockstep_model&) { require_path(from, "the place to restore from"); },
       [&](lockstep_model& live, Group& ranks, const Here& here) {
         ranks.agree(fmt::format("from {}", from), here);
-        const fs::path path = folder_of(from);
-        bool found = true;
-        if (are_weights(from)) {
-          const auto loaded = load_weights(live.strategy, from, here);
-          if (!loaded.rest.empty())
-            throw CheckpointError{fmt::format("{} {}; expected all weights of the model", from, loaded.rest)};
-        } else if (is_checkpoint(path)) {
-          live.steps = checkpoints_in(live, path.parent_path()).resume(path, here).step;
-        } else {
-          const auto resumed = checkpoints_in(live, path).resume_latest(here);
-          found = resumed.has_value();
-          if (resumed) live.steps = resumed->step;
-        }
-        if (steps) *steps = found ? live.steps : -1;
+        const std::int64_t made =
+            are_weights(from) ? take_weights(live, from, here) : go_on_from(live, without_slash(from), here);
+        if (steps) *steps = made;
       });
 }

@@ -68,11 +68,11 @@ std::unique_ptr<lockstep_model> take_live_model(const lockstep_model* handle) {
   return all.models.take(handle);
 }
 
-bool another_keeps(const std::filesystem::path& folder, const lockstep_model& model) {
+bool another_writes(const std::filesystem::path& folder, const lockstep_model& model) {
   LiveModels& all = live();
   const std::lock_guard lock{all.mutex};
   return std::ranges::any_of(all.models, [&](const auto& each) {
-    return each.second.get() != &model && each.second->checkpoints && each.second->folder == folder;
+    return each.second.get() != &model && each.second->writes && each.second->folder == folder;
   });
 }
 

@@ -38,6 +38,7 @@ struct lockstep_model {
   at::ScalarType floats;  ///< of the parameters
   std::int64_t steps = 0;
   std::filesystem::path folder = {};  ///< of the checkpoints
+  bool writes = false;                ///< it has written one there
   std::optional<lockstep::CheckpointManager> checkpoints = {};
 };
 
@@ -67,7 +68,7 @@ Range shards_of(const lockstep_model& model);
 lockstep_model* add_live_model(std::unique_ptr<lockstep_model> model);
 std::unique_ptr<lockstep_model> take_live_model(const lockstep_model* handle);
 
-/// LOCAL. Whether a model other than this one keeps its checkpoints there.
-bool another_keeps(const std::filesystem::path& folder, const lockstep_model& model);
+/// LOCAL. Whether a model other than this one writes its checkpoints there.
+bool another_writes(const std::filesystem::path& folder, const lockstep_model& model);
 
 }  // namespace lockstep::in_c

@@ -151,6 +151,8 @@ static void test_states(lockstep_group* all) {
   CHECK_REFUSED(lockstep_model_set_learning_rate(model, 0), LOCKSTEP_FAILURE, "learning rate 0", "");
   CHECK_FAILS_ON(0, lockstep_model_save(model, in_folder("none/net.pt")), LOCKSTEP_CHECKPOINT, "none");
   CHECK_FAILS_ON(0, lockstep_model_restore(model, in_folder("mine/step-9"), NULL), LOCKSTEP_CHECKPOINT, "step-9");
+  CHECK_FAILS_ON(0, lockstep_model_restore(model, in_folder("mine/best"), NULL), LOCKSTEP_CHECKPOINT, "best");
+  CHECK_FAILS_ON(0, lockstep_model_restore(other, in_folder("mine"), NULL), LOCKSTEP_CHECKPOINT, "optimizer");
   if (test_ranks > 1) {
     CHECK_REFUSED(lockstep_model_set_learning_rate(model, is_last() ? 0.5 : 0.25), LOCKSTEP_MISMATCH, "rate 0.25",
                   "rate 0.5");
@@ -169,7 +171,6 @@ static void test_states(lockstep_group* all) {
   CHECK(lockstep_model_train(model, &rows.x, 1, &rows.y, 1, NULL) == LOCKSTEP_OK);
   freed = model;
   CHECK(lockstep_model_free(&model) == LOCKSTEP_OK);
-  CHECK_FAILS_ON(0, lockstep_model_restore(other, in_folder("mine"), NULL), LOCKSTEP_CHECKPOINT, "optimizer");
   CHECK(lockstep_model_free(&other) == LOCKSTEP_OK);
   CHECK_REFUSED(lockstep_model_train(freed, &rows.x, 1, &rows.y, 1, NULL), LOCKSTEP_FAILURE, "was freed", "misuse.c:");
   CHECK_REFUSED(lockstep_model_infer(freed, &rows.x, 1, &rows.y, 1), LOCKSTEP_FAILURE, "was freed", "");

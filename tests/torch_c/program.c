@@ -2,6 +2,7 @@
  * FILE` writes a script, which `torch-c-program lost FILE` takes to lose a rank. */
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "models.h"
 
@@ -206,6 +207,31 @@ static void test_rates(lockstep_group* all) {
   CHECK(lockstep_model_free(&set) == LOCKSTEP_OK && lockstep_model_free(&loaded) == LOCKSTEP_OK);
 }
 
+/* The names of a checkpoint, in a folder with those of the steps 3 and 5. */
+static void test_names(lockstep_group* all, const lockstep_model_options* options, uint64_t digest) {
+  lockstep_model *model = load(all, "drop.pt", options), *reader = load(all, "drop.pt", options);
+  int64_t steps = 0;
+  if (test_rank == 0) CHECK(symlink("step-3", in_folder("checkpoints/best")) == 0);
+  CHECK(lockstep_model_restore(model, in_folder("checkpoints/latest"), &steps) == LOCKSTEP_OK && steps == 5);
+  CHECK(lockstep_model_restore(model, in_folder("checkpoints/best"), &steps) == LOCKSTEP_OK && steps == 3);
+  /* Of a model that goes on from the third step, the fifth is another one. It writes where another model has read. */
+  CHECK(lockstep_model_restore(reader, in_folder("checkpoints"), &steps) == LOCKSTEP_OK && steps == 5);
+  (void)train(model, 8, 2, "mse");
+  CHECK(lockstep_model_checkpoint(model, in_folder("checkpoints")) == LOCKSTEP_OK);
+  CHECK(lockstep_model_restore(reader, in_folder("checkpoints/latest"), NULL) == LOCKSTEP_OK);
+  CHECK(digest_of(reader) == digest_of(model) && digest_of(reader) != digest);
+  CHECK(lockstep_model_restore(reader, in_folder("checkpoints/step-5.aside"), &steps) == LOCKSTEP_OK && steps == 5);
+  CHECK(digest_of(reader) == digest);
+  CHECK(chdir(in_folder("checkpoints")) == 0);
+  if (test_rank == 0) CHECK(rename("step-5.aside", "kept") == 0);
+  CHECK(lockstep_model_restore(reader, "step-3", &steps) == LOCKSTEP_OK && steps == 3);
+  CHECK(lockstep_model_restore(reader, "kept", &steps) == LOCKSTEP_OK && digest_of(reader) == digest);
+  CHECK(lockstep_model_restore(reader, ".", NULL) == LOCKSTEP_OK && digest_of(reader) == digest_of(model));
+  CHECK(lockstep_model_restore(reader, "step-005", &steps) == LOCKSTEP_OK && steps == -1);
+  CHECK(chdir("/") == 0);
+  CHECK(lockstep_model_free(&reader) == LOCKSTEP_OK && lockstep_model_free(&model) == LOCKSTEP_OK);
+}
+
 static void test_files(lockstep_group* all) {
   lockstep_model_options options = options_of("adamw", "mse");
   lockstep_model *model, *other;
@@ -247,6 +273,7 @@ static void test_files(lockstep_group* all) {
   (void)train(model, 6, 2, "mse");
   CHECK(digest_of(model) == digest);
   CHECK(lockstep_model_free(&model) == LOCKSTEP_OK);
+  test_names(all, &options, digest);
 }
 
 /* Rank 1 is killed in a phase, after a step that has failed. */

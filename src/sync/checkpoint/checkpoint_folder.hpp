@@ -12,8 +12,8 @@
 
 #include <lockstep/core/tensor/tensor.hpp>
 
+#include "core/base/parts.hpp"
 #include "sync/checkpoint/manifest.hpp"
-#include "sync/checkpoint/program_state.hpp"
 #include "sync/checkpoint/tensor_file.hpp"
 
 namespace lockstep {
@@ -40,7 +40,7 @@ inline constexpr std::string_view weights_file = "weights.safetensors";
 std::string checkpoint_name(std::int64_t step);
 
 /// The step of a checkpoint by its name; nothing for another name.
-std::optional<std::int64_t> step_in(std::string_view name);
+LOCKSTEP_PARTS_API std::optional<std::int64_t> step_in(std::string_view name);
 
 /// Writes a checkpoint of `files` into `folder`, as a whole or not at all, and then points the links to it, and to the
 /// best one if that is there. `manifest` says everything but the files. CheckpointError on any failure, and what
@@ -80,7 +80,7 @@ Manifest read_manifest(const std::filesystem::path& checkpoint);
 Manifest read_checkpoint(const std::filesystem::path& checkpoint);
 
 /// Whether there is a manifest, readable or not.
-bool has_manifest(const std::filesystem::path& checkpoint);
+LOCKSTEP_PARTS_API bool has_manifest(const std::filesystem::path& checkpoint);
 
 /// The metadata of the checkpoint's file `name`.
 WeightsMetadata metadata_of(const Manifest& manifest, std::string_view name);
