@@ -110,12 +110,12 @@ class Elements {
 
 /// Calls `body`, which returns a code. What it refuses, and that there is no memory to pack, goes to `refuse`.
 template <class Refuse, class Body>
-int packed(const char* call, const Refuse& refuse, const Body& body) noexcept {
+int packed(const char* call, const char* at, const Refuse& refuse, const Body& body) noexcept {
   try {
     try {
       return body();
     } catch (const Refused& refused) {
-      return refuse((std::string{call} + ": " + refused.what()).c_str());
+      return refuse((call + (at ? std::string{" ("} + at + ")" : std::string{}) + ": " + refused.what()).c_str());
     }
   } catch (const std::exception&) {
     return refuse("no memory is left to pack a section");
@@ -126,7 +126,7 @@ int packed(const char* call, const Refuse& refuse, const Body& body) noexcept {
 template <class Body>
 int packed(lockstep_group* group, const char* call, const char* at, const Body& body) noexcept {
   return packed(
-      call, [&](const char* why) { return (lockstep_fail)(group, why, at); }, body);
+      call, at, [&](const char* why) { return (lockstep_fail)(group, why, at); }, body);
 }
 
 }  // namespace lockstep::in_fortran

@@ -81,7 +81,7 @@ int lockstep_f_model_infer(lockstep_model* model, const Described* inputs, int i
   const auto refuse = [](const char* why) {
     return lockstep::in_c::keep_error(std::make_exception_ptr(lockstep::InvalidArgument{why}));
   };
-  return packed("lockstep_model_infer", refuse, [&] {
+  return packed("lockstep_model_infer", at, refuse, [&] {
     const Arrays from{inputs, input_count, Elements::Use::read, "inputs"};
     Arrays to{outputs, output_count, Elements::Use::written, "outputs"};
     const int code = lockstep_model_infer(model, from.data(), input_count, to.data(), output_count, at);

@@ -193,9 +193,9 @@ contains
     call lockstep_broadcast(all, values, test_ranks, stat, errmsg)
     call check_refused(stat, errmsg, lockstep_failure, 'no rank of the group')
     if (.not. is_last) allocate (none(2, 3), source=1.0_real64)
-    call lockstep_all_reduce(all, none, stat=stat, errmsg=errmsg)
+    call lockstep_all_reduce(all, none, stat=stat, errmsg=errmsg, at='program.f90:none')
     call check_refused(stat, errmsg, merge(lockstep_failure, lockstep_peer_failed, is_last), &
-      'the array is not allocated')
+      'lockstep_all_reduce (program.f90:none): the array is not allocated')
     if (test_ranks == 1) return
     if (is_last) then
       call lockstep_all_reduce(all, singles, stat=stat, errmsg=errmsg)

@@ -341,9 +341,9 @@ contains
     call lockstep_model_train(model, x(:merge(2, 3, is_last()), :), y, loss, stat, errmsg)
     call check_fails_on(test_ranks - 1, stat, errmsg, lockstep_failure, 'LibTorch: mat1 and mat2 shapes cannot be')
     if (.not. is_last()) allocate (none, source=x)
-    call lockstep_model_train(model, none, y, loss, stat, errmsg)
+    call lockstep_model_train(model, none, y, loss, stat, errmsg, at='program.f90:8')
     call check_fails_on(test_ranks - 1, stat, errmsg, lockstep_failure, &
-      'lockstep_model_train: inputs[0] is not allocated; expected one that is')
+      'lockstep_model_train (program.f90:8): inputs[0] is not allocated; expected one that is')
     call of_assumed_size(model, x)
     call check(digest_of(model) == digest, 'the weights as before')
     call check(nint(loss) == 77 .and. lockstep_model_steps(model) == 0, 'no step')
