@@ -94,13 +94,13 @@ typedef struct lockstep_options {
    * that lives decides. */
   double stall_timeout;
 
-  /** What is done about a rank that dies or stalls. If NULL, the process ends with the code, after one line on stderr
-   * for the job. Otherwise this is called on each rank before its process ends, once, on another thread, while the
-   * main thread may wait in MPI. It may save what it has, and end the process with exit, _Exit or the like. If it
-   * returns, the process ends as without it, since nothing ends the wait. It must not call this library or, without
-   * MPI_THREAD_MULTIPLE, MPI, and should be quick: the launcher may end all ranks a second after the first. With
-   * several groups, each one's is called. A rank that looks late may be told of another one, which has ended because of
-   * the first. */
+  /** What a rank does when a rank of the job dies or stalls. If NULL, its process ends with the code, after one line on
+   * stderr for the whole job. Otherwise this function is called before that, once on each rank that is left, on another
+   * thread, while the main thread may be waiting in MPI. It may save what the program has, and end the process with
+   * exit, _Exit or the like. If it returns, the process ends as without it, because nothing else ends the wait. It must
+   * not call this library, nor, without MPI_THREAD_MULTIPLE, MPI. It should be quick: the launcher may end all ranks a
+   * second after the first. If there are several groups, the function of each is called. The late rank itself may be
+   * told of another rank, which has ended because of it. */
   lockstep_on_lost on_lost;
   void* context; /**< for on_lost */
 } lockstep_options;

@@ -263,7 +263,7 @@ TEST_CASE("a program in C with a model builds against the installed package, by 
     WARN("skipped: mpicc may be another MPI's, or there is no bridge to LibTorch");
     return;
   }
-  // Without arguments it says how to use it, once its libraries are there.
+  // Without arguments it exits with 2, once its libraries are loaded.
   check_consumer({"C", mpicc, "-std=c99", source, "torch_c", "m"}, "{{ {}; test $? = 2; }}", "");
 }
 

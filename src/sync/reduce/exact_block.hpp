@@ -10,8 +10,7 @@
 //      or rest is within L (1 + n 2^-53) of the computed one, x. Let b be 2 L + 2^-51 |x|: so much more that x - b and
 //      x + b enclose the exact one however they are rounded. If both lead to the same result, so does all between them,
 //      since rounding is monotonic.
-//   5. Any doubt (the results differ, or are no numbers; the processor rounds otherwise than to nearest, or takes
-//   denormal
+//   5. Any doubt (the results differ, or are no numbers; the processor does not round to nearest, or takes denormal
 //      numbers for zeros): the superaccumulator of ExactSum.
 // Steps 1 to 4 take up to 15 operations for each number, for several elements at a time. Step 5 takes far longer. It is
 // for sums near the middle of two numbers, for those that all but cancel, and for infinities and NaNs.
