@@ -10,6 +10,7 @@
 
 #include "c/calls.hpp"
 #include "c/live_groups.hpp"
+#include "core/control/phase_table.hpp"
 
 // The functions themselves, which take a place.
 #undef lockstep_group_create
@@ -29,8 +30,11 @@ void require_mpi() {
 
 RuntimeOptions options_of(const lockstep_options* given, int communicator) {
   RuntimeOptions options;
-  // Sums of memory of the host. A job that a C++ part of the program has begun may have GPUs.
-  if (!Runtime::exists()) options.device = "cpu";
+  if (!Runtime::exists()) {
+    // Sums of memory of the host. A job that a C++ part of the program has begun may have GPUs.
+    options.device = "cpu";
+    advise_late_ranks("a longer stall_timeout of the first group lets the others wait for it");
+  }
   options.communicator = communicator;
   options.on_failure = RuntimeOptions::OnFailure::report;
   if (!given) return options;

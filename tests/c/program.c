@@ -49,13 +49,13 @@ static void be_told(int code, const char* sentence, void* context) {
   if (context) exit(7);
 }
 
-/* Rank 1 is killed or stops, in a phase, before a sum. Another part of the program has made a group since or, if rank 1
- * stops, has named another phase and freed its group. */
+/* Rank 1 is killed, stops or is late, in a phase, before a sum. Another part of the program has made a group since or,
+ * if rank 1 stops, has named another phase and freed its group. */
 static void lose(const char* mode) {
   lockstep_options options = LOCKSTEP_OPTIONS;
   lockstep_group *all = NULL, *another = NULL;
   int other = 0;
-  options.stall_timeout = strcmp(mode, "stall") == 0 ? 0.5 : 20;
+  options.stall_timeout = strcmp(mode, "stall") == 0 || strcmp(mode, "late") == 0 ? 0.5 : 20;
   if (strcmp(mode, "lost") != 0) options.on_lost = be_told;
   if (strcmp(mode, "told") == 0) options.context = &other;
   CHECK(lockstep_group_create(MPI_COMM_WORLD, &options, &all) == LOCKSTEP_OK);
@@ -66,6 +66,7 @@ static void lose(const char* mode) {
     CHECK(lockstep_group_free(&another) == LOCKSTEP_OK);
   }
   CHECK(lockstep_agree(all, "the march") == LOCKSTEP_OK);
+  while (test_rank == 1 && strcmp(mode, "late") == 0) (void)pause();
   if (test_rank == 1) raise(strcmp(mode, "stall") == 0 ? SIGSTOP : SIGKILL);
   CHECK_IN_STEP(all);
 }
