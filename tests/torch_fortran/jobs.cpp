@@ -1,6 +1,4 @@
-// The program of the documents, started as a job beside the same in C, and how a failure without stat= ends a job.
-#include <algorithm>
-#include <cctype>
+// The example of a heat equation, started as jobs, and how a failure without stat= ends a job.
 #include <cstdlib>
 #include <string>
 
@@ -10,31 +8,21 @@
 
 using namespace lockstep::test;
 
-namespace {
-
-std::string learn(const char* program, const char* ranks, const std::string& checkpoints) {
-  const Outcome outcome =
-      run_command({"mpirun", "-n", ranks, std::getenv(program), std::getenv("LOCKSTEP_SURROGATE_NET"), checkpoints},
-                  {.environment = mpi_environment()});
-  INFO(outcome.err);
-  CHECK(outcome.exit_code == 0);
-  CHECK_THAT(outcome.out, Catch::StartsWith("pressure ") && Catch::Contains(", weights "));
-  // Fortran writes a digest in capitals.
-  std::string text = outcome.out;
-  std::ranges::transform(text, text.begin(), [](unsigned char each) { return std::tolower(each); });
-  return text;
-}
-
-}  // namespace
-
-TEST_CASE("the surrogate of the documents learns the bits of the one in C, also after a checkpoint of that one") {
-  const TemporaryDirectory folder;
-  const std::string in_c = learn("LOCKSTEP_README_SURROGATE", "1", folder.path() / "c");
-  CHECK(learn("LOCKSTEP_README_SURROGATE_FORTRAN", "2", folder.path() / "fortran") == in_c);
-  std::filesystem::remove_all(folder.path() / "c/step-300");
-  std::filesystem::remove_all(folder.path() / "c/step-100");
-  CHECK(learn("LOCKSTEP_README_SURROGATE_FORTRAN", "3", folder.path() / "c") == in_c);
-  CHECK_FALSE(std::filesystem::exists(folder.path() / "c/step-100"));
+TEST_CASE("a heat equation in Fortran learns and asks its surrogate to the same bits on any number of ranks") {
+  const auto printed_on = [](const char* ranks) {
+    const Outcome outcome = run_command(
+        {"mpirun", "-n", ranks, std::getenv("LOCKSTEP_EXAMPLE_HEAT_SURROGATE"), std::getenv("LOCKSTEP_SURROGATE_NET")},
+        {.environment = mpi_environment()});
+    INFO(outcome.err);
+    CHECK(outcome.exit_code == 0);
+    return outcome.out;
+  };
+  const std::string on_one = printed_on("1");
+  CHECK_THAT(on_one, Catch::StartsWith("mean error 0.00") && Catch::Contains(", weights "));
+  for (const char* ranks : {"2", "3", "4"}) {
+    CAPTURE(ranks);
+    CHECK(printed_on(ranks) == on_one);
+  }
 }
 
 TEST_CASE("without stat=, ranks that disagree about a model end the job with the sentence, once, and its code") {
