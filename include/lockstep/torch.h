@@ -117,9 +117,9 @@ LOCKSTEP_C_API int lockstep_model_save(lockstep_model* model, const char* file, 
 
 /** COLL, blocking. Writes all that a training needs to go on to the same bits as `folder`/step-N: weights, state of the
  * optimizer and number of steps, for any number of ranks. Returns when it would survive a crash of the machine. Keeps
- * the newest three. Checkpoints of later steps, which this training has not made, become step-N.aside. From then on, no
- * other model or process can write there, until this model is freed or uses another folder. LOCKSTEP_CHECKPOINT on rank
- * 0 if it cannot be written. */
+ * the newest three. Checkpoints of later steps, which this training has not made, become step-N.aside. Until the model
+ * is freed or uses another folder, no other model or process can write there. LOCKSTEP_CHECKPOINT on rank 0 if it
+ * cannot be written. */
 LOCKSTEP_C_API int lockstep_model_checkpoint(lockstep_model* model, const char* folder, const char* at);
 
 /** COLL, blocking. Goes on from the newest complete checkpoint in the folder `from`, or from the checkpoint that `from`
