@@ -131,6 +131,7 @@ class AgreedBackend : public c10d::Backend {
 
   void add_allreduce(Collective& collective, const std::string& name, const at::Tensor& tensor,
                      const c10d::ReduceOp& op);
+  void add_sparse_allreduce(Collective& collective, const at::Tensor& tensor, const c10d::ReduceOp& op);
   void add_reduce_scatter(Collective& collective, const std::string& name, const at::Tensor& sent,
                           const at::Tensor& output, const c10d::ReduceOp& op);
   void add_allgather(Collective& collective, const std::string& text, const at::Tensor& input,

@@ -1,11 +1,16 @@
 // The collectives of the backend that combine elements: sums of a group, or else everybody's elements, combined here.
+#include <memory>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <lockstep/core/base/error.hpp>
+
 #include "python/backend.hpp"
 #include "python/elements.hpp"
+#include "python/place.hpp"
+#include "python/sparse_sums.hpp"
 #include "python/text.hpp"
 
 namespace lockstep::python {
@@ -34,8 +39,29 @@ void AgreedBackend::add_allreduce(Collective& collective, const std::string& nam
       [&](Group& group) { return group.submit_all_gather(bytes_of(mine), bytes_of(all), collective.here); });
 }
 
+void AgreedBackend::add_sparse_allreduce(Collective& collective, const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  if (!is_sum(op, tensor))
+    throw InvalidArgument{fmt::format("{} of {}{}: expected SUM or AVG of a type that is added up", name_of(op),
+                                      text_of(tensor), bracketed(collective.here))};
+  const auto rows = std::make_shared<Tensor>(rows_of(tensor));
+  add(collective,
+      fmt::format("all_reduce: {} of {} in {} sparse dimensions", name_of(op), text_of(tensor), tensor.sparse_dim()),
+      [&](Group& group) { return group.submit_all_gather(*rows, collective.here); });
+  collective.result.push_back(tensor);
+  collective.finish.push_back([op, rows, tensor, ranks = size_] {
+    const at::NoGradGuard no_grad;
+    const at::Tensor sum = sum_of_rows(*rows, tensor);
+    finish_sum(op, sum._values(), ranks);
+    at::Tensor{tensor}.copy_(sum);
+  });
+}
+
 WorkPtr AgreedBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   Collective collective = begin(OpType::ALLREDUCE, options.timeout);
+  if (tensors.size() == 1 && has_indices(tensors.front()) && tensors.front().is_cpu()) {
+    add_sparse_allreduce(collective, tensors.front(), options.reduceOp);
+    return end(std::move(collective));
+  }
   const at::Tensor& tensor = only(tensors, collective.here);
   require_reducible(options.reduceOp, tensor.scalar_type(), collective.here);
   add_allreduce(collective, "all_reduce", tensor, options.reduceOp);

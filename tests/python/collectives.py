@@ -124,6 +124,29 @@ def check_reductions(dtype):
         expect(got, combined(op, parts[rank]), ("reduce_scatter_tensor", op, dtype, sizes))
 
 
+def check_sparse(dtype):
+    """Of ranks with other numbers of elements, also twice at one index, and with none. torch.distributed adds up a copy
+    of those that are complex."""
+    if dtype not in [torch.float32, torch.float64] and BACKEND != "lockstep":
+        return
+    for dimensions in (1, 2):
+        sizes = [4, 3, 2]
+        number = seed()
+
+        def of_rank(each):
+            generator = torch.Generator().manual_seed(number + each)
+            count = 3 * each % 7
+            indices = torch.stack([torch.randint(0, extent, (count,), generator=generator) for extent in sizes[:dimensions]])
+            return torch.sparse_coo_tensor(indices, value(each, [count, *sizes[dimensions:]], dtype, number), sizes)
+
+        dense = [of_rank(each).to_dense() for each in range(size)]
+        for op in (Op.SUM, Op.AVG) if BACKEND == "lockstep" and dtype in FLOATS else (Op.SUM,):
+            mine = of_rank(rank)
+            dist.all_reduce(mine, op)
+            assert mine.is_coalesced() or BACKEND != "lockstep"
+            expect(mine.to_dense(), combined(op, dense), ("sparse all_reduce", op, dtype, dimensions))
+
+
 def check_moves(dtype):
     sizes, root = shape(), draw.randrange(size)
     of_ranks = values(sizes, dtype)
@@ -332,6 +355,8 @@ for dtype in ALL:
     check_reductions(dtype)
 for dtype in ALL + OTHERS:
     check_moves(dtype)
+for dtype in FLOATS + [torch.int32, torch.int64, torch.uint8]:
+    check_sparse(dtype)
 check_messages()
 check_coalesced()
 check_groups()

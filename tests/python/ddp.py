@@ -98,7 +98,27 @@ def check_accumulation():
         assert torch.allclose(got.grad, expected.grad, rtol=1e-12, atol=1e-14)
 
 
+def check_sparse_gradients():
+    def embeddings():
+        torch.manual_seed(3)
+        return nn.EmbeddingBag(20, 3, sparse=True, mode="sum").double()
+
+    def step(net, words):
+        net(words).square().mean().backward()
+        with torch.no_grad():
+            weight = next(net.parameters())
+            weight -= weight.grad.to_dense()
+        return weight.detach()
+
+    words = torch.randint(0, 20, (size, 6), generator=torch.Generator().manual_seed(4))
+    alone = step(embeddings(), words)
+    together = step(DistributedDataParallel(embeddings()), words[rank : rank + 1])
+    assert torch.allclose(alone, together, rtol=1e-12, atol=1e-14)
+    check_same_everywhere([together])
+
+
 check_same_as_one_process()
+check_sparse_gradients()
 check_hooks()
 check_uneven_inputs()
 check_accumulation()

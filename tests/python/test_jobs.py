@@ -56,6 +56,14 @@ def test_arrays(ranks):
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
+def test_pytorch_suite():
+    pytest.importorskip("expecttest")
+    done = job(3, "pytorch_suite.py", "lockstep")
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = re.search(r"^(\d+) passed$", done.stdout, re.MULTILINE)
+    assert passed and int(passed[1]) >= 90, done.stdout
+
+
 USUAL = line_of("# usual")
 
 
