@@ -15,6 +15,7 @@
 #include "python/place.hpp"
 #include "python/process.hpp"
 #include "python/text.hpp"
+#include "python/waits.hpp"
 
 namespace lockstep::python {
 
@@ -50,6 +51,7 @@ AgreedBackend::AgreedBackend(std::string name, std::vector<int> ranks, MadeGroup
       group_{std::move(made.group)},
       all_ranks_{made.is_watched ? Call::Of::all_ranks : Call::Of::unwatched_ranks},
       options_{c10::make_intrusive<Options>("lockstep", timeout)} {
+  open_group(name_);
   LOCKSTEP_SINCE_2_9(options_->group_name = name_);
   LOCKSTEP_SINCE_2_9(options_->global_ranks_in_group.assign(ranks_.begin(), ranks_.end()));
 }
@@ -71,10 +73,14 @@ void AgreedBackend::add(Collective& collective, const std::string& text, const S
 
 WorkPtr AgreedBackend::end(Collective collective) {
   ++calls_;
+  const bool is_message = collective.of == Call::Of::two_ranks;
   const auto call = std::make_shared<Call>(Call::Parts{.text = std::move(collective.text),
                                                        .here = collective.here,
                                                        .timeout = collective.timeout,
                                                        .of = collective.of,
+                                                       .other = collective.other,
+                                                       .group = is_message ? std::string{} : name_,
+                                                       .number = is_message ? 0 : count_call(name_),
                                                        .kept = std::move(collective.kept),
                                                        .finish =
                                                            [finish = std::move(collective.finish)] {

@@ -96,6 +96,7 @@ class AgreedBackend : public c10d::Backend {
     Here here;
     std::chrono::milliseconds timeout;  ///< of c10d's options
     Call::Of of;
+    int other = -1;         ///< Call::Parts
     std::string text = {};  ///< of all of it, for messages of this rank
     std::vector<std::function<void()>> finish = {};
     Tensors kept = {}, result = {};

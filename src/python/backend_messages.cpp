@@ -88,6 +88,7 @@ WorkPtr AgreedBackend::send(Tensors& tensors, int to, int tag) {
   if (to == rank_)
     throw InvalidArgument{fmt::format("send to rank {} itself{}: expected another", to, bracketed(collective.here))};
   collective.of = Call::Of::two_ranks;
+  collective.other = ranks_[static_cast<std::size_t>(to)];
   collective.text = fmt::format("send of {} to {}", text_of(tensor), name_of_rank(to, ranks_));
   const at::Tensor memory = to_send(collective, tensor);
   collective.tasks.push_back(
@@ -103,6 +104,7 @@ WorkPtr AgreedBackend::recv(Tensors& tensors, int from, int tag) {
     throw InvalidArgument{
         fmt::format("recv from rank {} itself{}: expected another", from, bracketed(collective.here))};
   collective.of = Call::Of::two_ranks;
+  collective.other = ranks_[static_cast<std::size_t>(from)];
   collective.text = fmt::format("recv of {} from {}", text_of(tensor), name_of_rank(from, ranks_));
   const at::Tensor memory = to_fill(collective, tensor);
   collective.tasks.push_back(

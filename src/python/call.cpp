@@ -13,9 +13,11 @@
 #include <lockstep/core/base/log.hpp>
 
 #include "python/failures.hpp"
+#include "python/mail.hpp"
 #include "python/place.hpp"
 #include "python/process.hpp"
 #include "python/python_lock.hpp"
+#include "python/waits.hpp"
 
 namespace lockstep::python {
 
@@ -66,6 +68,7 @@ void Call::finish() {
 }
 
 void Call::wait(milliseconds timeout) {
+  const ShownWait shown{*this};
   Interrupts interrupts;
   const auto begun = steady_clock::now();
   const auto look = [&] {
@@ -106,14 +109,34 @@ void Call::look_at_time(steady_clock::time_point begun, milliseconds timeout) {
   const bool watchdog_ends = is_watched && process.ends_stalls() && parts_.timeout >= stall;
   if (!watchdog_ends && now - start_ > parts_.timeout) throw_late(parts_.timeout);
   if (!is_watched && now - start_ > stall) warn_once();
+  if (parts_.other >= 0) ask_other(now - begun);
   // A rank that others keep waiting for so long leaves its core to them, and to its own threads.
   if (now - begun > std::chrono::seconds{1}) std::this_thread::sleep_for(std::chrono::microseconds{100});
 }
 
 void Call::warn_once() {
   if (!has_warned_.exchange(true))
-    log::warning(fmt::format("{}{} has waited for {:.3g} s; expected {}", parts_.text, bracketed(parts_.here),
-                             Process::current()->stall_seconds(), expected()));
+    log::warning(fmt::format("{} has waited for {:.3g} s; expected {}", place(), Process::current()->stall_seconds(),
+                             expected()));
+}
+
+std::string Call::place() const {
+  return parts_.text + bracketed(parts_.here);
+}
+
+/// Whether the other rank of a message waits for this one, too: then nobody may ever come. Again each second.
+void Call::ask_other(steady_clock::duration waited) {
+  static constexpr std::chrono::seconds until_asked{3};
+  std::int64_t asked = questions_;
+  if (waited < until_asked + std::chrono::seconds{asked} || !questions_.compare_exchange_strong(asked, asked + 1))
+    return;
+  Process::current()->mail().ask(parts_.other, until_asked, [call = shared_from_this()](const FoundWait& found) {
+    const int other = call->parts_.other, rank = Process::current()->rank();
+    const bool is_told_there = found.other == rank && other < rank;
+    if (!found.is_for(rank) || is_told_there || call->is_finished() || call->has_warned_.exchange(true)) return;
+    log::warning(fmt::format("{} has waited for {} s on replica {}, while replica {} waits at {}", call->place(),
+                             until_asked.count(), rank, other, found.text));
+  });
 }
 
 std::string_view Call::expected() const {
@@ -121,8 +144,8 @@ std::string_view Call::expected() const {
 }
 
 void Call::throw_late(milliseconds waited) const {
-  throw StallError{fmt::format("{}{} has not ended within its timeout of {} s; expected {}", parts_.text,
-                               bracketed(parts_.here), waited.count() / 1000., expected())};
+  throw StallError{fmt::format("{} has not ended within its timeout of {} s; expected {}", place(),
+                               waited.count() / 1000., expected())};
 }
 
 }  // namespace lockstep::python

@@ -50,7 +50,7 @@ class RequestTask final : public Task {
 
 /// What Python has called: its tasks, and what is done when all have ended. Shared by the Work that Python holds and by
 /// Completions, which ends it if nobody waits. Thread-safe.
-class Call {
+class Call : public std::enable_shared_from_this<Call> {
  public:
   /// Who must come to it.
   enum class Of : std::uint8_t {
@@ -64,6 +64,9 @@ class Call {
     Here here;
     std::chrono::milliseconds timeout;  ///< from now on
     Of of = Of::all_ranks;
+    int other = -1;                     ///< the rank of the job that a message is with, if that is known
+    std::string group = {};             ///< of a call of all its ranks
+    std::int64_t number = 0;            ///< that of the call in the group
     std::vector<at::Tensor> kept = {};  ///< memory that the tasks use
     /// Runs once, when all tasks have ended well, without Python's lock. What it throws is the failure of the call.
     std::function<void()> finish = {};
@@ -97,6 +100,11 @@ class Call {
   void show_wait(const std::function<void()>& meanwhile);
 
   Of of() const { return parts_.of; }
+  int other() const { return parts_.other; }
+  const std::string& group() const { return parts_.group; }
+  std::int64_t number() const { return parts_.number; }
+  /// "barrier (train.py:24)"
+  std::string place() const;
   std::chrono::steady_clock::time_point start() const { return start_; }
   const c10::intrusive_ptr<c10::ivalue::Future>& future() const { return future_; }
   const std::vector<at::Tensor>& result() const { return parts_.result; }
@@ -104,6 +112,7 @@ class Call {
  private:
   void look_at_time(std::chrono::steady_clock::time_point begun, std::chrono::milliseconds timeout);
   void warn_once();
+  void ask_other(std::chrono::steady_clock::duration waited);
   std::string_view expected() const;
   [[noreturn]] void throw_late(std::chrono::milliseconds waited) const;
 
@@ -112,6 +121,7 @@ class Call {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::atomic<bool> is_being_finished_ = false;
   std::atomic<bool> has_warned_ = false;
+  std::atomic<std::int64_t> questions_ = 0;
   std::mutex mutex_;
   std::condition_variable finished_;
   std::atomic<bool> is_finished_ = false;

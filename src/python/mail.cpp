@@ -13,7 +13,7 @@
 namespace lockstep::python {
 namespace {
 
-enum class Says : std::int64_t { offer, take, refuse };
+enum class Says : std::int64_t { offer, take, refuse, question, answer };
 
 }  // namespace
 
@@ -102,6 +102,8 @@ void Mail::handle(int from, const Bytes& message) {
     answer(offer, receive);
     return;
   }
+  if (says == Says::question) return handle_question(from, number, std::chrono::seconds{rest.number()});
+  if (says == Says::answer) return handle_answer(number, rest);
   const std::shared_ptr<Message> sent = take_sent(number);
   if (!sent) return;
   if (says == Says::refuse) {
@@ -109,6 +111,38 @@ void Mail::handle(int from, const Bytes& message) {
     return;
   }
   desk_->send_memory(from, sent->side_.memory, [sent](const std::exception_ptr& failure) { sent->end(failure); });
+}
+
+void Mail::ask(int rank, std::chrono::seconds ago, std::function<void(const FoundWait&)> answered) {
+  desk_->post([this, rank, ago, answered = std::move(answered)] {
+    const std::int64_t number = sent_++;
+    questions_.emplace(number, answered);
+    desk_->send(rank, Desk::About::mail,
+                Packer{}.number(static_cast<std::int64_t>(Says::question)).number(number).number(ago.count()).take());
+  });
+}
+
+void Mail::handle_question(int from, std::int64_t number, std::chrono::seconds ago) {
+  const FoundWait found = first_wait(ago).value_or(FoundWait{});
+  desk_->send(from, Desk::About::mail,
+              Packer{}
+                  .number(static_cast<std::int64_t>(Says::answer))
+                  .number(number)
+                  .number(found.other)
+                  .number(found.number)
+                  .text(found.group)
+                  .text(found.text)
+                  .take());
+}
+
+void Mail::handle_answer(std::int64_t number, Unpacker& rest) {
+  FoundWait found{};
+  found.other = static_cast<int>(rest.number());
+  found.number = rest.number();
+  found.group = rest.text();
+  found.text = rest.text();
+  if (const auto question = questions_.extract(number); !question.empty() && !found.text.empty())
+    question.mapped()(found);
 }
 
 /// Null if it has ended.

@@ -1,10 +1,13 @@
 // Sends and receives of two ranks: send, recv, recv from any rank, and the monitored barrier.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -12,6 +15,7 @@
 
 #include "python/call.hpp"
 #include "python/desk.hpp"
+#include "python/waits.hpp"
 
 namespace lockstep::python {
 
@@ -59,6 +63,10 @@ class Mail {
   std::shared_ptr<Message> send(Side side);
   std::shared_ptr<Message> receive(Side side);
 
+  /// Asks another rank of the job what it has waited for since at least `ago`. `answered` runs on the desk's thread, if
+  /// there is such a wait.
+  void ask(int rank, std::chrono::seconds ago, std::function<void(const FoundWait&)> answered);
+
  private:
   /// What a rank has said it would send.
   struct Offer {
@@ -69,6 +77,8 @@ class Mail {
   };
 
   void handle(int from, const Bytes& message);
+  void handle_question(int from, std::int64_t number, std::chrono::seconds ago);
+  void handle_answer(std::int64_t number, Unpacker& rest);
   std::shared_ptr<Message> take_sent(std::int64_t number);
   void answer(const Offer& offer, const std::shared_ptr<Message>& receive);
   static bool fit(const Offer& offer, const Side& side);
@@ -79,6 +89,7 @@ class Mail {
   std::list<std::pair<std::int64_t, std::shared_ptr<Message>>> sends_;
   std::list<std::shared_ptr<Message>> receives_;
   std::list<Offer> offers_;
+  std::map<std::int64_t, std::function<void(const FoundWait&)>> questions_;  ///< by number
 };
 
 }  // namespace lockstep::python

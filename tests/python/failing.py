@@ -84,6 +84,24 @@ elif case == "fake":
 elif case == "asynchronous":
     work = dist.all_reduce(mine, async_op=True) if not is_odd else dist.broadcast(mine, 0, async_op=True)
     say(caught(work.wait))
+elif case == "no-send":
+    if is_odd:
+        dist.recv(mine, 0)  # no-send 1
+    dist.barrier()  # no-send 2
+elif case == "two-recvs":
+    if rank == 0:
+        dist.recv(mine, size - 1)  # two-recvs 1
+    elif is_odd:
+        dist.recv(mine, 0)  # two-recvs 2
+    dist.barrier()
+elif case == "two-groups":
+    group = dist.new_group(list(range(size)))
+    if is_odd:
+        dist.all_reduce(mine, group=group)  # two-groups 1
+        dist.all_reduce(mine)
+    else:
+        dist.all_reduce(mine)  # two-groups 2
+        dist.all_reduce(mine, group=group)
 elif case == "message":
     if rank == 0:
         say(caught(lambda: dist.send(torch.ones(3), size - 1)))

@@ -140,6 +140,24 @@ def test_late():
     assert done.returncode == 5
 
 
+@pytest.mark.parametrize("case, first, second", [
+    ("no-send", "recv of float32[4] from rank 0 ({0}) has waited for 3 s on replica 2, while replica 0 waits at barrier ({1})",
+     ""),
+    ("two-recvs", "recv of float32[4] from rank 2 ({0}) has waited for 3 s on replica 0, while replica 2 waits at recv of "
+     "float32[4] from rank 0 ({1})", ""),
+    ("two-groups", "replica 0", "have waited for each other for 3 s"),
+])
+def test_waits_for_each_other(case, first, second):
+    """A warning comes long before the job ends."""
+    done = job(3, "failing.py", case, "--timeout", "7")
+    places = [f"failing.py:{line_of('# ' + case + ending)}" for ending in (" 1", " 2")]
+    warnings = [line for line in done.stderr.splitlines() if "warning: " in line]
+    assert len(warnings) == 1, done.stderr
+    assert first.format(*places) in warnings[0] and second in warnings[0]
+    assert all(place in warnings[0] for place in places)
+    assert done.returncode != 0
+
+
 def test_working_alone():
     done = job(3, "failing.py", "alone", "--timeout", "3")
     assert (done.returncode, done.stderr) == (0, "")
