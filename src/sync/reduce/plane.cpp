@@ -22,6 +22,7 @@ ReductionPlane::ReductionPlane(Communicator& communicator, const ReductionOption
       node_of_rank_{node_of_rank.begin(), node_of_rank.end()},
       compression_{options.gradient_compression},
       has_function_{options.accumulate != nullptr},
+      is_fixed_order_{options.kind == ReductionOptions::Kind::fixed_order},
       asks_for_nodes_{options.kind == ReductionOptions::Kind::hierarchical || compression_},
       by_messages_{communicator},
       one_rank_{communicator, options.accumulate} {
@@ -91,7 +92,7 @@ void ReductionPlane::for_each_class(std::span<const TensorView> tensors, Body&& 
 }
 
 Reductions::Choice ReductionPlane::choice() const {
-  const Order order = rest().order;
+  const Order order = is_fixed_order_ ? Order::tree : rest().order;  // which the sums have by nodes too
   const Path path = path_of(rest().order, Request::Kind::all_reduce, bucket_bytes, DType::f32);
   const bool is_early = path == Path::under_way || path == Path::two_levels;
   return {

@@ -77,6 +77,7 @@ class ReductionPlane {
   Layout layout_;
   std::optional<DType> compression_;
   bool has_function_;           ///< to combine on one rank
+  bool is_fixed_order_;         ///< what the options want
   bool asks_for_nodes_;         ///< in whose order the options want sums, whatever their bits
   std::vector<Class> classes_;  ///< from small to large; the last one has no limit
   std::map<int, Trees> trees_;  ///< by shards
