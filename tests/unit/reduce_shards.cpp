@@ -60,7 +60,7 @@ TEST_CASE("a sum over shards has the same bits on any number of nodes") {
 }
 
 TEMPLATE_TEST_CASE("a sum over shards has the same bits where ranks have several subtrees", "", float, double) {
-  // Of the second of three nodes with four ranks each, one of two subtrees has five parts, of 2, 1, 1, 2 and 2 shards.
+  // In the last case, the second of three nodes has two subtrees, and adds up one of them from five parts of its ranks.
   for (const auto& [shards, ranks, on_nodes] : {std::tuple{8, 3, 1}, {16, 6, 2}, {32, 7, 1}, {32, 12, 4}})
     for (const int ranks_of_node : {ranks, on_nodes})
       for (const std::int64_t count : {6, 20'000}) {
@@ -69,6 +69,35 @@ TEMPLATE_TEST_CASE("a sum over shards has the same bits where ranks have several
         CHECK(wrong<TestType>(ReductionOptions::Kind::automatic, ranks, ranks_of_node, shards, count, Of::several) ==
               "");
       }
+}
+
+TEST_CASE("what is sent for several subtrees is known, by nodes if sums go by nodes") {
+  const auto sent = [](int shards, const std::vector<int>& nodes) {
+    const auto ranks = static_cast<int>(nodes.size());
+    int most = 0;
+    on_threads(ranks, [&](ThreadCommunicator& communicator) {
+      const auto reductions = test::reductions_of(communicator, {}, nodes);
+      if (communicator.rank() == 0) most = reductions->subtrees_sent(Shares::even(shards, ranks));
+    });
+    return most;
+  };
+  CHECK(sent(13, {0, 0, 0, 0, 0, 0}) == 2);
+  CHECK(sent(13, {0, 0, 1, 1, 2, 2}) == 1);  // 4, 4 and 5 shards
+  CHECK(sent(17, {0, 0, 1, 1, 2, 2}) == 4);  // the second: 5, 6 to 7, 8 to 9, and 10
+}
+
+TEST_CASE("parts of several subtrees lie where the sum does, and are not rounded") {
+  on_threads(1, [](ThreadCommunicator& communicator) {
+    const auto reductions = test::in_fixed_order(communicator);
+    const Shares shares = Shares::even(8, 3);
+    const Tensor sum = Tensor::zeros(DType::f32, {4}), rounded = Tensor::zeros(DType::bf16, {4});
+    const Subtrees subtrees{*reductions, shares, 0, sum.view().slice(1, 2)};
+    CHECK(subtrees.others_of(sum.view().slice(2, 1)).size() == 1);
+    for (const TensorView& outside : {sum.view().slice(0, 1), sum.view().slice(2, 2)})
+      CHECK_THROWS_WITH(subtrees.others_of(outside), Catch::Contains("is not in the memory of the sum"));
+    CHECK_THROWS_WITH((Subtrees{*reductions, shares, 0, rounded.view()}), Catch::Contains("subtrees of bf16 would be"));
+    CHECK_THROWS_WITH((PlacedSum{shares, 0, DType::f16, 1}), Catch::Contains("subtrees of f16 would be rounded"));
+  });
 }
 
 TEST_CASE("without its shards, a sum of shares that differ has other bits") {

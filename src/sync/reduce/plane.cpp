@@ -112,6 +112,10 @@ Way ReductionPlane::way_of_sum(std::int64_t bytes, DType dtype) const {
   return {path, some.order, layout_, cost_of(path, layout_, bytes)};
 }
 
+int ReductionPlane::subtrees_sent(const Shares& shares) const {
+  return (goes_by_nodes() ? two_levels_->shares_of_nodes(shares) : shares).most_of_rank();
+}
+
 SharedAllocation ReductionPlane::allocate_shared(std::size_t bytes) {
   if (goes_by_nodes()) return two_levels_->allocate_shared(bytes);
   const bool sums_there = rest().order == Order::tree || rest().order == Order::nodes;
@@ -187,6 +191,13 @@ Work ReductionPlane::start_under_way(const Request& request) {
   return work_of(*under_way_, std::move(started));
 }
 
+void ReductionPlane::sum_in_places(const Request& request) {
+  const TensorView& flat = request.tensors.front();
+  PlacedSum::make(*request.subtrees, request.subtrees->parts_of(flat), flat, [this](const TensorView& integers) {
+    run({.kind = Request::Kind::all_reduce, .tensors = {&integers, 1}});
+  });
+}
+
 Work ReductionPlane::start(Request request) {
   const TensorView& memory = request.slices.empty() ? request.tensors.front() : request.slices.front().memory;
   const Class& some = class_of(static_cast<std::int64_t>(memory.bytes()));
@@ -214,16 +225,6 @@ Work ReductionPlane::start(Request request) {
   if (path == Path::backend_order && device_ != DeviceKind::cpu)
     return start_in_backend_order(communicator_, request.op, {memory});
   return later(request, [this, path](const Request& kept) { run(path, kept); });
-}
-
-void ReductionPlane::sum_in_places(const Request& request) {
-  const TensorView& flat = request.tensors.front();
-  const PlacedSum sum{request.subtrees->shares(), communicator_.rank(), flat.dtype(), flat.count()};
-  const std::vector<TensorView> parts = request.subtrees->parts_of(flat);
-  for (std::size_t part = 0; part < parts.size(); ++part) copy(parts[part], sum.of_own(part), communicator_.stream());
-  const TensorView integers = sum.integers().view();
-  run({.kind = Request::Kind::all_reduce, .tensors = {&integers, 1}});
-  sum.finish(flat);
 }
 
 Work ReductionPlane::start_sums(const Request& request) {

@@ -39,6 +39,7 @@ class ReductionPlane {
   // LOCAL. What Reductions tells.
   Reductions::Choice choice() const;
   Way way_of_sum(std::int64_t bytes, DType dtype) const;
+  int subtrees_sent(const Shares& shares) const;
 
  private:
   /// How tensors up to a size are reduced.

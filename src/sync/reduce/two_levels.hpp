@@ -72,6 +72,11 @@ class TwoLevels {
     int node, within;
   };
 
+  /// LOCAL. The nodes' shares, if so are those of the ranks.
+  Shares shares_of_nodes(const Shares& of_ranks) const { return of_ranks.over(ranks_of_nodes_); }
+
+  struct ByNodes;
+
   /// A message in pieces.
   class Message {
    public:
@@ -85,13 +90,8 @@ class TwoLevels {
     std::int64_t unsent_ = 0;  ///< bytes, about, of what this rank will send of pieces that it has not begun to send
     Tensor wide_ = {};         ///< what is summed in the place of `rounded_`, if that is of 16-bit floats
     std::optional<TensorView> rounded_ = {};
-    /// If ranks bring parts of several subtrees: how the nodes share them.
-    struct Parts {
-      const Subtrees& of_ranks;
-      Shares of_nodes;
-      std::vector<std::uint8_t> additions;  ///< over the nodes' subtrees
-    };
-    std::optional<Parts> parts_ = {};
+    const Subtrees* subtrees_ = nullptr;  ///< if ranks bring parts of several
+    std::shared_ptr<const ByNodes> by_nodes_ = {};
   };
 
   /// LOCAL, never blocks. Returns whether there was something to do.
@@ -144,8 +144,8 @@ class TwoLevels {
   bool can_sum(const Piece& piece) const;
   bool must_meet(const Piece& piece) const;
   void sum_own(Piece& piece);
+  std::shared_ptr<const ByNodes> by_nodes(const Shares& of_ranks);
   void sum_subtrees(Piece& piece, std::span<const std::int64_t> offsets);
-  std::span<const int> numbers_in_node(const Piece& piece) const;
   void send(Piece& piece);
   void take_back(Piece& piece);
   void spread(const Piece& piece) const;
@@ -169,8 +169,9 @@ class TwoLevels {
   std::optional<ByMessages> over_first_ranks_;  ///< on these
   std::optional<SumsUnderWay> between_;         ///< on carriers
   Scratch packed_;
-  std::vector<Buffer> free_buffers_;  ///< for `converted`: later steps allocate none
-  std::uint64_t tasks_ = 0;           ///< started
+  std::shared_ptr<const ByNodes> by_nodes_;  ///< of the last message that had parts
+  std::vector<Buffer> free_buffers_;         ///< for `converted`: later steps allocate none
+  std::uint64_t tasks_ = 0;                  ///< started
   /// Those that this rank has not begun, whose sum over the node is not made, that are between the nodes, and that
   /// other ranks of the node have not ended. In order.
   std::deque<Piece> to_begin_, to_sum_, between_nodes_, to_end_;
