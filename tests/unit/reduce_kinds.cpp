@@ -306,6 +306,13 @@ TEST_CASE("the order is picked by what all ranks know, and never one that change
   }
 }
 
+TEST_CASE("nodes hold subtrees if each has several ranks, which are neighbours") {
+  for (const Nodes& nodes : {Nodes{0, 0, 0, 1, 1, 1}, {7, 7, 3, 3, 3}, {0, 0, 1, 1}})
+    CHECK(detail::nodes_hold_subtrees(nodes));
+  for (const Nodes& nodes : {Nodes{0, 0, 0}, {0, 1, 2}, {0, 0, 0, 1}, {0, 1, 0, 1}, {0, 0, 1, 1, 0, 0}})
+    CHECK_FALSE(detail::nodes_hold_subtrees(nodes));
+}
+
 TEST_CASE("what is asked for is what is made, whatever the rule says", "[E-14]") {
   const Nodes nodes{0, 0, 1, 1};
   const auto name_of_made = [&](ReductionOptions::Kind kind) {

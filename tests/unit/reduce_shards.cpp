@@ -1,5 +1,6 @@
 // Sums over shards on any number of ranks and nodes: the bits of one rank that has all shards.
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -71,6 +72,34 @@ TEMPLATE_TEST_CASE("a sum over shards has the same bits where ranks have several
       }
 }
 
+TEST_CASE("nodes of any number of ranks add up their own subtrees, with the same bits") {
+  for (const auto& [shards, ranks, on_nodes] : {std::tuple{8, 6, 3}, {12, 5, 3}, {32, 10, 5}, {16, 8, 3}})
+    for (const std::int64_t count : {6, 20'000}) {
+      CAPTURE(shards, ranks, on_nodes, count);
+      CHECK(wrong<float>(ReductionOptions::Kind::automatic, ranks, on_nodes, shards, count, Of::several) == "");
+      CHECK(wrong<float>(ReductionOptions::Kind::automatic, ranks, on_nodes, shards, count) == "");
+    }
+}
+
+TEST_CASE("gradients of shards cross the network once per node, for each of its subtrees and back") {
+  const auto sent = [](const std::vector<int>& nodes, std::int64_t bytes) {
+    std::vector<std::int64_t> of_rank(nodes.size());
+    on_threads(static_cast<int>(nodes.size()), [&](ThreadCommunicator& communicator) {
+      const auto reductions = test::reductions_of(communicator, {}, nodes);
+      const Reductions::OfShards of_shards{*reductions, 8};
+      const Tensor sum = Tensor::zeros(DType::u8, {bytes});
+      Work work = reductions->start(sum.view());
+      of_rank[static_cast<std::size_t>(communicator.rank())] = work.traffic().all;
+      work.wait();
+    });
+    return std::accumulate(of_rank.begin(), of_rank.end(), std::int64_t{0});
+  };
+  CHECK(sent({0, 0, 0, 0, 1, 1, 1, 1}, 96'000) == 2 * 96'000);
+  CHECK(sent({0, 0, 0, 1, 1, 1}, 96'000) == 3 * 96'000);   // two subtrees on each node, of 2 and 1, and of 1 and 4
+  CHECK(sent({0, 0, 0, 1, 1, 1}, 12'000) == 10 * 12'000);  // short, and flat
+  CHECK(sent({0, 0, 0, 1}, 96'000) == 6 * 96'000);         // flat: a node has one rank
+}
+
 TEST_CASE("what is sent for several subtrees is known, by nodes if sums go by nodes") {
   const auto sent = [](int shards, const std::vector<int>& nodes) {
     const auto ranks = static_cast<int>(nodes.size());
@@ -83,6 +112,7 @@ TEST_CASE("what is sent for several subtrees is known, by nodes if sums go by no
   };
   CHECK(sent(13, {0, 0, 0, 0, 0, 0}) == 2);
   CHECK(sent(13, {0, 0, 1, 1, 2, 2}) == 1);  // 4, 4 and 5 shards
+  CHECK(sent(16, {0, 0, 0, 1, 1, 1}) == 3);
   CHECK(sent(17, {0, 0, 1, 1, 2, 2}) == 4);  // the second: 5, 6 to 7, 8 to 9, and 10
 }
 

@@ -78,6 +78,11 @@ Order order_of(ReductionOptions::Kind kind, DeviceKind device, std::span<const i
   return hierarchy_keeps_bits(node_of_rank) && runs.size() > 1 && runs.front() > 1 ? Order::nodes : Order::tree;
 }
 
+bool nodes_hold_subtrees(std::span<const int> node_of_rank) {
+  const auto runs = runs_of(node_of_rank);
+  return runs.size() > 1 && std::ranges::min(runs) > 1 && ranks_by_node(node_of_rank).size() == runs.size();
+}
+
 bool hierarchy_keeps_bits(std::span<const int> node_of_rank) {
   const auto runs = runs_of(node_of_rank);
   return ranks_by_node(node_of_rank).size() == runs.size() &&

@@ -105,6 +105,10 @@ constexpr std::int64_t short_bytes = 16 << 10;
 Order order_of(ReductionOptions::Kind kind, DeviceKind device, std::span<const int> node_of_rank,
                bool compresses = false);
 
+/// Whether there are several nodes with several ranks each, and the ranks of each are neighbours: then nodes can add up
+/// the subtrees of the shards that their ranks hold.
+bool nodes_hold_subtrees(std::span<const int> node_of_rank);
+
 /// Whether a sum in the order of the nodes has the bits of the tree, whatever the values. It does if every node holds
 /// the same power-of-two number of neighbouring ranks.
 bool hierarchy_keeps_bits(std::span<const int> node_of_rank);

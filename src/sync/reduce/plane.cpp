@@ -35,7 +35,11 @@ ReductionPlane::ReductionPlane(Communicator& communicator, const ReductionOption
   for (const ReductionOptions::ForSmall& some : options.smaller) add(some.up_to_bytes, some.kind, some.packing);
   add(std::numeric_limits<std::int64_t>::max(), options.kind, options.packing);
 
-  const bool by_nodes = std::ranges::count(classes_, Order::nodes, &Class::order) > 0;
+  // A sum in slices needs one order for all, which says whose they are.
+  only_subtrees_by_nodes_ = device_ == DeviceKind::cpu && nodes_hold_subtrees(node_of_rank) &&
+                            communicator.messenger() && !options.shard_optimizer &&
+                            std::ranges::all_of(classes_, [](const Class& each) { return each.order == Order::tree; });
+  const bool by_nodes = only_subtrees_by_nodes_ || std::ranges::count(classes_, Order::nodes, &Class::order) > 0;
   if (by_nodes && node_of_rank.size() != static_cast<std::size_t>(communicator.size()))
     throw InvalidArgument{
         fmt::format("the nodes of {} ranks, for a group of {}", node_of_rank.size(), communicator.size())};
@@ -65,6 +69,7 @@ auto ReductionPlane::trees_of(int shards) -> const Trees& {
 /// bits the order of the nodes would change, unless the options ask for that order.
 Order ReductionPlane::order_for(const Class& some, const Request& request) {
   if (request.op == ReduceOp::exact_sum) return Order::tree;
+  if (request.subtrees && only_subtrees_by_nodes_) return Order::nodes;
   const bool has_one_subtree = request.shards > 0 && !request.subtrees;
   if (some.order == Order::nodes && !asks_for_nodes_ && has_one_subtree && !trees_of(request.shards).is_by_nodes)
     return Order::tree;
@@ -113,11 +118,11 @@ Way ReductionPlane::way_of_sum(std::int64_t bytes, DType dtype) const {
 }
 
 int ReductionPlane::subtrees_sent(const Shares& shares) const {
-  return (goes_by_nodes() ? two_levels_->shares_of_nodes(shares) : shares).most_of_rank();
+  return (sums_subtrees_by_nodes() ? two_levels_->shares_of_nodes(shares) : shares).most_of_rank();
 }
 
 SharedAllocation ReductionPlane::allocate_shared(std::size_t bytes) {
-  if (goes_by_nodes()) return two_levels_->allocate_shared(bytes);
+  if (goes_by_nodes() || only_subtrees_by_nodes_) return two_levels_->allocate_shared(bytes);
   const bool sums_there = rest().order == Order::tree || rest().order == Order::nodes;
   NodeMemory* const memory = sums_there ? communicator_.node_memory() : nullptr;
   return memory ? memory->allocate(bytes) : SharedAllocation{};
@@ -201,7 +206,12 @@ void ReductionPlane::sum_in_places(const Request& request) {
 Work ReductionPlane::start(Request request) {
   const TensorView& memory = request.slices.empty() ? request.tensors.front() : request.slices.front().memory;
   const Class& some = class_of(static_cast<std::int64_t>(memory.bytes()));
-  const Order order = order_for(some, request);
+  Order order = order_for(some, request);
+  const std::int64_t bytes = padded(memory.bytes());
+  if (order == Order::tree && request.shards > 0 && sums_subtrees_by_nodes() && bytes > short_bytes) {
+    order = Order::nodes;
+    request.nodes_have_subtrees = !request.subtrees;
+  }
   const bool by_nodes = order == Order::nodes && two_levels_;
   // Slices are those of the rest, in its order. Only the trees are cut into slices, and over several nodes not those of
   // 16-bit floats, which are rounded once. Everything else is summed as a whole, for its bits.
@@ -212,12 +222,12 @@ Work ReductionPlane::start(Request request) {
     request = {.kind = Request::Kind::all_reduce,
                .tensors = {&memory, 1},
                .shards = request.shards,
-               .subtrees = request.subtrees};
+               .subtrees = request.subtrees,
+               .nodes_have_subtrees = request.nodes_have_subtrees};
   if (by_nodes && memory.dtype() == DType::f32) request.wire = compression_;
 
-  const Path path = path_of(order, request.kind, padded(memory.bytes()), request.wire.value_or(memory.dtype()));
+  const Path path = path_of(order, request.kind, bytes, request.wire.value_or(memory.dtype()));
   place(request, path);
-  const std::int64_t bytes = padded(memory.bytes());
   if (request.subtrees && request.kind == Request::Kind::all_reduce && takes_whole(path, {&memory, 1}, bytes))
     return later(request, [this](const Request& kept) { sum_in_places(kept); });
   if (path == Path::under_way) return start_under_way(request);

@@ -221,6 +221,9 @@ auto TwoLevels::start_pieces(const Request& request) -> std::shared_ptr<const Me
   if (request.subtrees) {
     message->subtrees_ = request.subtrees;
     message->by_nodes_ = by_nodes(request.subtrees->shares());
+  } else if (request.nodes_have_subtrees) {
+    if (!one_each_ || one_each_->shards() != request.shards) one_each_.emplace(request.shards, layout_.ranks);
+    message->by_nodes_ = by_nodes(*one_each_);
   }
   std::vector<Piece> pieces;
   if (!request.slices.empty()) {
@@ -426,8 +429,9 @@ void TwoLevels::spread(const Piece& piece) const {
 void TwoLevels::meet(Piece piece) {
   const Sliced message{piece.memory, std::make_shared<const SliceMap>(piece.bounds, owners_in_order(node_->size()))};
   if (const auto& by_nodes = piece.message->by_nodes_) {
-    const auto offsets = by_messages_.exchange_parts(piece.memory, piece.message->subtrees_->parts_of(piece.memory),
-                                                     by_nodes->numbers, piece.bounds);
+    const Subtrees* const subtrees = piece.message->subtrees_;
+    const auto parts = subtrees ? subtrees->parts_of(piece.memory) : std::vector{piece.memory};
+    const auto offsets = by_messages_.exchange_parts(piece.memory, parts, by_nodes->numbers, piece.bounds);
     if (piece.own.count() > 0) sum_subtrees(piece, offsets);
   } else {
     in_node({.kind = Request::Kind::to_owners, .slices = {&message, 1}});

@@ -17,8 +17,8 @@
 // half of a sum in slices is steps 1 to 4, without returning the sums of step 4 to the other nodes; the second half
 // returns them, and is step 5. A sum for one rank is made as a sum for all.
 //
-// Where ranks bring parts of several subtrees, a node adds up its own into the largest subtrees that it holds, and
-// brings several of them to step 4. Such a sum is not short.
+// Where ranks bring parts of several subtrees of the shards, or the shards of a node are not one subtree, a node adds
+// up its own into the largest subtrees that it holds, and brings several of them to step 4. Such a sum is not short.
 //
 // 16-bit floats are copied to f32 first, and go as long ones do: they are rounded once, at the end. The slices for each
 // carrier are those of Jia and others, "Highly Scalable Deep Learning Training System with Mixed-Precision" (2018).
@@ -90,8 +90,8 @@ class TwoLevels {
     std::int64_t unsent_ = 0;  ///< bytes, about, of what this rank will send of pieces that it has not begun to send
     Tensor wide_ = {};         ///< what is summed in the place of `rounded_`, if that is of 16-bit floats
     std::optional<TensorView> rounded_ = {};
-    const Subtrees* subtrees_ = nullptr;  ///< if ranks bring parts of several
-    std::shared_ptr<const ByNodes> by_nodes_ = {};
+    const Subtrees* subtrees_ = nullptr;            ///< if ranks bring parts of several
+    std::shared_ptr<const ByNodes> by_nodes_ = {};  ///< if nodes may have several
   };
 
   /// LOCAL, never blocks. Returns whether there was something to do.
@@ -169,6 +169,7 @@ class TwoLevels {
   std::optional<ByMessages> over_first_ranks_;  ///< on these
   std::optional<SumsUnderWay> between_;         ///< on carriers
   Scratch packed_;
+  std::optional<Shares> one_each_;           ///< of the last message whose ranks had one subtree each
   std::shared_ptr<const ByNodes> by_nodes_;  ///< of the last message that had parts
   std::vector<Buffer> free_buffers_;         ///< for `converted`: later steps allocate none
   std::uint64_t tasks_ = 0;                  ///< started
