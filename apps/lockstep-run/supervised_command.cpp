@@ -9,6 +9,7 @@
 
 #include "apps/lockstep-train/options/command_line.hpp"
 #include "apps/lockstep-train/saved/shared_shards.hpp"
+#include "core/cluster/device_list.hpp"
 #include "core/order/shard_request.hpp"
 #include "core/order/shares.hpp"
 
@@ -41,19 +42,21 @@ SupervisedCommand::Training SupervisedCommand::read(const std::vector<std::strin
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
   const lockstep::CommandLine line = lockstep::parse_command_line(static_cast<int>(argv.size()), argv.data());
+  // With --device auto, only the ranks know whether there are GPUs; here they count as none.
+  const bool on_gpus = line.runtime.devices.empty()
+                           ? line.runtime.device == "cuda"
+                           : DeviceList::parse(line.runtime.devices).kind() == DeviceKind::cuda;
   ShardRequest shards = line.training.shards;
-  if (shards.kind == ShardRequest::Kind::automatic && line.runtime.device == "cuda")
-    shards.kind = ShardRequest::Kind::per_rank;
+  if (shards.kind == ShardRequest::Kind::automatic && on_gpus) shards.kind = ShardRequest::Kind::per_rank;
   return {.checkpoints = line.training.checkpoints,
           .run_folder = line.training.run_folder,
           .names_cluster = !line.runtime.cluster_spec.empty(),
           .names_start = line.training.resume.from == Resume::From::path,
-          .needs_gpus = line.runtime.device == "cuda" && !line.runtime.allow_shared_gpu,
+          .needs_gpus = on_gpus && !line.runtime.allow_shared_gpu,
           .reads = {line.training.data, line.training.initial_weights.file, line.training.resume.path},
           .shards = shards,
           .threads = line.training.threads,
-          .keeps_subtrees = line.training.threads > 1 || line.runtime.device == "cuda" ||
-                            line.runtime.reductions.gradient_compression,
+          .keeps_subtrees = line.training.threads > 1 || on_gpus || line.runtime.reductions.gradient_compression,
           .stall_timeout = line.runtime.stall_timeout};
 }
 

@@ -86,7 +86,7 @@ std::int64_t steps_of(const TrainingOptions& options, const BatchSchedule& sched
 
 /// Empty if all ranks have as many; otherwise " (2 to 3 on a rank)": the others wait for those that have most. Also
 /// what it costs if a rank brings sums of several subtrees, compared with one.
-std::string shares_text(const Shares& shares, std::span<const Variable> variables) {
+std::string shares_text(const Shares& shares, const Reductions& reductions, std::span<const Variable> variables) {
   std::int64_t least = shares.largest();
   for (int rank = 0; rank < shares.ranks(); ++rank) least = std::min(least, shares.of(rank).size());
   if (least == shares.largest()) return "";
@@ -98,7 +98,7 @@ std::string shares_text(const Shares& shares, std::span<const Variable> variable
   const int most = shares.most_of_rank();
   return fmt::format(
       "{}, in up to {} subtrees: {:.1f} times the bytes where gradients are sent, {:.1f} MB more memory)", sizes, most,
-      (most + 1) / 2., (most - 1) * bytes / 1e6);
+      (reductions.subtrees_sent(shares) + 1) / 2., (most - 1) * bytes / 1e6);
 }
 
 /// The number of micro-batches asked for. ConfigError if a shard has fewer samples.
@@ -294,8 +294,9 @@ TrainingResult Trainer::train() && {
 
   if (is_chief())
     log::info(fmt::format("training {}: {} {}, {} shards{}, {} steps of {} samples", model_->name(), ranks(),
-                          ranks() == 1 ? "rank" : "ranks", fit_.shards, shares_text(shares(), model_->variables()),
-                          fit_.steps, fit_.global_batch));
+                          ranks() == 1 ? "rank" : "ranks", fit_.shards,
+                          shares_text(shares(), inside(strategy_).reductions(), model_->variables()), fit_.steps,
+                          fit_.global_batch));
   TrainingResult result{
       .ranks = ranks(), .shards = fit_.shards, .device = device_, .model = std::string{model_->name()}};
   result.fit = fit_with_fault(strategy_, *model_, *optimizer_, task_->samples(), fit_,

@@ -45,6 +45,7 @@ TEST_CASE("a training is started again from its newest checkpoint, with the same
   CHECK(training({"--stall-timeout", "7"}).stall_timeout().count() == 7);
   CHECK(ends(training(), 2, 4, {}) == Words{"--shards", "8"});
   CHECK(ends(training({"--device", "cuda"}), 2, 4, {}) == Words{"--shards", "4"});
+  CHECK(ends(training({"--devices", "0,1"}), 2, 4, {}) == Words{"--shards", "4"});
   CHECK(ends(training({"--shards=ranks"}), 2, 4, {}) == Words{"--shards", "4"});
   CHECK(ends(training({"--shards", "16"}), 2, 4, {.shards = 4}) == Words{"--shards", "4"});
   // What was in the folder before may be another training's.
@@ -58,8 +59,10 @@ TEST_CASE("a training is started again from its newest checkpoint, with the same
   };
   using Times = std::vector<double>;
   CHECK(times(training(), 8) == Times{1, 2, 2, 2, 2, 3, 4, 8});
-  for (const Words& option : {Words{"--threads", "2"}, {"--device", "cuda"}, {"--compress-gradients", "bf16"}})
+  for (const Words& option :
+       {Words{"--threads", "2"}, {"--device", "cuda"}, {"--devices", "0,1"}, {"--compress-gradients", "bf16"}})
     CHECK(times(training({option[0], option[1], "--shards", "8"}), 8) == Times{1, 2, 2, 2, 2, 4, 4, 8});
+  CHECK(times(training({"--devices", "CPU,CPU"}), 8) == times(training(), 8));
   CHECK(times(training({"--shards", "32"}), 8) == Times{4, 5, 6, 7, 8, 12, 16, 32});
   CHECK(times(training({"--shards", "4"}), 4) == Times{1, 2, 2, 4});
   CHECK(times(training({"--shards", "2"}), 3) == Times{1. / 3, 1. / 2, 1});  // it says itself that this cannot be

@@ -237,6 +237,17 @@ TEST_CASE("a chosen number of shards fixes the bytes as well, and as many as ran
   CHECK(trained.digest() == digest_of(run + Arguments{"--shards", "2"}));
 }
 
+TEST_CASE("nodes of three ranks end in the bytes of one rank, whatever the ranks do besides") {
+  const Data data;
+  const sim::Options two_nodes{.ranks = 6, .ranks_per_node = 3};
+  for (const Arguments& run :
+       {data.mlp({"--steps", "6", "--global-batch", "61", "--audit-every", "2"}),
+        data.mlp({"--steps", "2", "--accumulate", "2"}), data.mlp({"--steps", "2", "--threads", "2"}),
+        data.mlp({"--steps", "2", "--shard-optimizer"}), data.mlp({"--steps", "2", "--shards", "16"}),
+        data.convnet({"--sync-batch-norm", "--steps", "2", "--shards", "16"})})
+    CHECK(train_simulated(two_nodes, run).digest() == digest_of(run));
+}
+
 TEST_CASE("3 shards are within rounding of 8, and sum in another order") {
   const Data data;
   const Arguments run = data.mlp(

@@ -107,6 +107,7 @@ Tensor part_of_this_rank(const std::vector<std::vector<T>>& parts) {
 TEST_CASE("nodes that hold several subtrees of the shards end in the bits of the one tree") {
   const auto all = make_mpi_communicator();
   const auto ops = reductions_of(*all, {}, {0, 0, 1, 1});
+  REQUIRE(Shares::even(12, 4).over(std::vector{2, 2}).has_several());
   for (const std::int64_t count : {6, 70'001})
     for (const auto& [what, is_right] : ShardSums<float>{*ops, rank(), 4, 12, count}.results_of_subtrees()) {
       CAPTURE(count, what);

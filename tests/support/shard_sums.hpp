@@ -65,6 +65,9 @@ class ShardSums {
     bring();
     reductions_.all_reduce(ReduceOp::sum, std::vector{home});
     results.emplace_back("all_reduce in shared memory", is_right(home));
+    bring();
+    reductions_.start(home).wait();
+    results.emplace_back("start in shared memory", is_right(home));
     const std::array<std::int64_t, 1> counts{count_};
     const Sliced message{home, std::make_shared<const detail::SliceMap>(reductions_.packing(), counts, sizeof(T),
                                                                         reductions_.slice_owners())};

@@ -172,7 +172,10 @@ TEST_CASE("even shares have the smallest largest one that few subtrees allow") {
       CHECK((shares.largest() == whole.largest()) == !shares.has_several());
       if (shards <= 16 || shards == 32) CHECK(shares.largest() == smallest_largest(shards, ranks));
       if (shards <= 16) CHECK(shares.largest() == (shards + ranks - 1) / ranks);
+      if (shards == 8 || shards == 16) CHECK(shares.most_of_rank() <= 2);
     }
+  CHECK(Shares::even(14, 3).most_of_rank() == 3);
+  CHECK(Shares::even(15, 3).most_of_rank() == 3);
   CHECK(Shares::even(8, 3).largest() == 3);
   CHECK(Shares::even(32, 7).largest() == 5);
   CHECK(Shares::even(8, 3).additions() == std::vector<std::uint8_t>{0, 1, 0, 1, 2});  // (01 + 23) + ((4 + 5) + 67)

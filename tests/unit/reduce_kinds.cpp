@@ -298,7 +298,19 @@ TEST_CASE("the order is picked by what all ranks know, and never one that change
   CHECK(order_of(host, Nodes{0, 0, 0, 1, 1, 1}) == Order::tree);   // of three: other bits
   CHECK(order_of(host, Nodes{0, 0, 0, 1}) == Order::tree);         // unequal
   CHECK(order_of(host, Nodes{0, 1, 0, 1}) == Order::tree);         // no neighbours
-  for (const Nodes& nodes : layouts) CHECK(order_of(DeviceKind::cuda, nodes) == Order::backend);
+  for (const Nodes& nodes : layouts) {
+    CHECK(order_of(DeviceKind::cuda, nodes) == Order::backend);
+    // The fixed order goes the same ways on the host, and has none by nodes on GPUs.
+    CHECK(detail::order_of(ReductionOptions::Kind::fixed_order, host, nodes) == order_of(host, nodes));
+    CHECK(detail::order_of(ReductionOptions::Kind::fixed_order, DeviceKind::cuda, nodes) == Order::tree);
+  }
+}
+
+TEST_CASE("nodes hold subtrees if each has several ranks, which are neighbours") {
+  for (const Nodes& nodes : {Nodes{0, 0, 0, 1, 1, 1}, {7, 7, 3, 3, 3}, {0, 0, 1, 1}})
+    CHECK(detail::nodes_hold_subtrees(nodes));
+  for (const Nodes& nodes : {Nodes{0, 0, 0}, {0, 1, 2}, {0, 0, 0, 1}, {0, 1, 0, 1}, {0, 0, 1, 1, 0, 0}})
+    CHECK_FALSE(detail::nodes_hold_subtrees(nodes));
 }
 
 TEST_CASE("what is asked for is what is made, whatever the rule says", "[E-14]") {

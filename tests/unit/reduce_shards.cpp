@@ -1,5 +1,6 @@
 // Sums over shards on any number of ranks and nodes: the bits of one rank that has all shards.
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -60,7 +61,7 @@ TEST_CASE("a sum over shards has the same bits on any number of nodes") {
 }
 
 TEMPLATE_TEST_CASE("a sum over shards has the same bits where ranks have several subtrees", "", float, double) {
-  // Of the second of three nodes with four ranks each, one of two subtrees has five parts, of 2, 1, 1, 2 and 2 shards.
+  // In the last case, the second of three nodes has two subtrees, and adds up one of them from five parts of its ranks.
   for (const auto& [shards, ranks, on_nodes] : {std::tuple{8, 3, 1}, {16, 6, 2}, {32, 7, 1}, {32, 12, 4}})
     for (const int ranks_of_node : {ranks, on_nodes})
       for (const std::int64_t count : {6, 20'000}) {
@@ -69,6 +70,64 @@ TEMPLATE_TEST_CASE("a sum over shards has the same bits where ranks have several
         CHECK(wrong<TestType>(ReductionOptions::Kind::automatic, ranks, ranks_of_node, shards, count, Of::several) ==
               "");
       }
+}
+
+TEST_CASE("nodes of any number of ranks add up their own subtrees, with the same bits") {
+  for (const auto& [shards, ranks, on_nodes] : {std::tuple{8, 6, 3}, {12, 5, 3}, {32, 10, 5}, {16, 8, 3}})
+    for (const std::int64_t count : {6, 20'000}) {
+      CAPTURE(shards, ranks, on_nodes, count);
+      CHECK(wrong<float>(ReductionOptions::Kind::automatic, ranks, on_nodes, shards, count, Of::several) == "");
+      CHECK(wrong<float>(ReductionOptions::Kind::automatic, ranks, on_nodes, shards, count) == "");
+    }
+}
+
+TEST_CASE("gradients of shards cross the network once per node, for each of its subtrees and back") {
+  const auto sent = [](const std::vector<int>& nodes, std::int64_t bytes) {
+    std::vector<std::int64_t> of_rank(nodes.size());
+    on_threads(static_cast<int>(nodes.size()), [&](ThreadCommunicator& communicator) {
+      const auto reductions = test::reductions_of(communicator, {}, nodes);
+      const Reductions::OfShards of_shards{*reductions, 8};
+      const Tensor sum = Tensor::zeros(DType::u8, {bytes});
+      Work work = reductions->start(sum.view());
+      of_rank[static_cast<std::size_t>(communicator.rank())] = work.traffic().all;
+      work.wait();
+    });
+    return std::accumulate(of_rank.begin(), of_rank.end(), std::int64_t{0});
+  };
+  CHECK(sent({0, 0, 0, 0, 1, 1, 1, 1}, 96'000) == 2 * 96'000);
+  CHECK(sent({0, 0, 0, 1, 1, 1}, 96'000) == 3 * 96'000);   // two subtrees on each node, of 2 and 1, and of 1 and 4
+  CHECK(sent({0, 0, 0, 1, 1, 1}, 12'000) == 10 * 12'000);  // short, and flat
+  CHECK(sent({0, 0, 0, 1}, 96'000) == 6 * 96'000);         // flat: a node has one rank
+}
+
+TEST_CASE("what is sent for several subtrees is known, by nodes if sums go by nodes") {
+  const auto sent = [](int shards, const std::vector<int>& nodes) {
+    const auto ranks = static_cast<int>(nodes.size());
+    int most = 0;
+    on_threads(ranks, [&](ThreadCommunicator& communicator) {
+      const auto reductions = test::reductions_of(communicator, {}, nodes);
+      if (communicator.rank() == 0) most = reductions->subtrees_sent(Shares::even(shards, ranks));
+    });
+    return most;
+  };
+  CHECK(sent(13, {0, 0, 0, 0, 0, 0}) == 2);
+  CHECK(sent(13, {0, 0, 1, 1, 2, 2}) == 1);  // 4, 4 and 5 shards
+  CHECK(sent(16, {0, 0, 0, 1, 1, 1}) == 3);
+  CHECK(sent(17, {0, 0, 1, 1, 2, 2}) == 4);  // the second: 5, 6 to 7, 8 to 9, and 10
+}
+
+TEST_CASE("parts of several subtrees lie where the sum does, and are not rounded") {
+  on_threads(1, [](ThreadCommunicator& communicator) {
+    const auto reductions = test::in_fixed_order(communicator);
+    const Shares shares = Shares::even(8, 3);
+    const Tensor sum = Tensor::zeros(DType::f32, {4}), rounded = Tensor::zeros(DType::bf16, {4});
+    const Subtrees subtrees{*reductions, shares, 0, sum.view().slice(1, 2)};
+    CHECK(subtrees.others_of(sum.view().slice(2, 1)).size() == 1);
+    for (const TensorView& outside : {sum.view().slice(0, 1), sum.view().slice(2, 2)})
+      CHECK_THROWS_WITH(subtrees.others_of(outside), Catch::Contains("is not in the memory of the sum"));
+    CHECK_THROWS_WITH((Subtrees{*reductions, shares, 0, rounded.view()}), Catch::Contains("subtrees of bf16 would be"));
+    CHECK_THROWS_WITH((PlacedSum{shares, 0, DType::f16, 1}), Catch::Contains("subtrees of f16 would be rounded"));
+  });
 }
 
 TEST_CASE("without its shards, a sum of shares that differ has other bits") {

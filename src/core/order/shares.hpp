@@ -25,11 +25,10 @@ class LOCKSTEP_PARTS_API Shares {
   /// equal on a power of two of ranks. InvalidArgument unless there are one rank or more, and a shard for each.
   Shares(int shards, int ranks);
 
-  /// The most subtrees of a rank that `even` gives: what a rank sends grows with them.
-  static constexpr int most_subtrees = 3;
+  static constexpr int most_subtrees = 3;  ///< that `even` gives to a rank. The more a rank has, the more it sends.
 
-  /// The same, or up to most_subtrees subtrees for each rank where that makes the largest share smaller: as small as
-  /// possible, with the fewest subtrees.
+  /// Up to most_subtrees for each rank, so that the largest share is as small as it can be, with the fewest subtrees in
+  /// all: one for each rank if more would not make it smaller.
   static Shares even(int shards, int ranks);
 
   int shards() const { return static_cast<int>(bounds_.back()); }
@@ -55,8 +54,9 @@ class LOCKSTEP_PARTS_API Shares {
   /// The most subtrees of a rank.
   int most_of_rank() const;
 
-  /// The shares of runs of ranks, of so many each, in order: their largest subtrees.
+  /// Those of runs of neighbouring ranks, of so many each, in the largest subtrees that the shards of a run make.
   Shares over(std::span<const int> runs) const;
+  friend bool operator==(const Shares&, const Shares&) = default;
 
   /// The rest of the tree, for a sum that takes the subtrees in order and puts each on a stack: how many additions
   /// follow, each of the two topmost parts. Empty if they are those of as many ranks with one shard each.

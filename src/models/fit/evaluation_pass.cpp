@@ -5,6 +5,7 @@
 #include <chrono>
 #include <limits>
 #include <numbers>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -12,6 +13,7 @@
 
 #include "core/control/busy_clock.hpp"
 #include "models/nn/shard_losses.hpp"
+#include "sync/reduce/reductions.hpp"
 #include "sync/reduce/subtrees.hpp"
 #include "sync/strategy/inside.hpp"
 
@@ -109,12 +111,19 @@ void EvaluationPass::run(Observer::Evaluation& report, Observer& observer, const
                               .seconds = seconds()});
     }
     test_.require_unchanged();
-    sums.resize(parts.front().size());
-    PlacedSum placed{shares_, strategy_.rank(), DType::f64, std::ssize(sums)};
-    for (std::size_t subtree = 0; subtree < parts.size(); ++subtree)
-      std::ranges::copy(parts[subtree], placed.of_own(subtree).elements<double>().begin());
-    const auto of_all = context.all_reduce(ReduceOp::sum, std::tuple{placed.integers(), correct}, here);
-    placed.finish(std::get<0>(of_all), nn::view_of(sums));
+    sums = parts.back();
+    Tensor brought = Tensor::from(sums, {std::ssize(sums)});
+    std::optional<PlacedSum> placed;
+    if (shares_.has_several()) {
+      placed.emplace(shares_, strategy_.rank(), DType::f64, std::ssize(sums));
+      for (std::size_t subtree = 0; subtree < parts.size(); ++subtree)
+        std::ranges::copy(parts[subtree], placed->of_own(subtree).elements<double>().begin());
+      brought = placed->integers();
+    }
+    const Reductions::OfShards of_shards{inside(strategy_).reductions(), shares_.shards()};
+    const auto of_all = context.all_reduce(ReduceOp::sum, std::tuple{brought, correct}, here);
+    if (!placed) sums = std::get<0>(of_all).to_vector<double>();
+    if (placed) placed->finish(std::get<0>(of_all), nn::view_of(sums));
     correct = std::get<1>(of_all);
   };
   strategy_.run(evaluate_shards, {}, here);

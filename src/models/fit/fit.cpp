@@ -180,7 +180,7 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
                                .statistics = statistics_.view(),
                                .shards = options_.shards,
                                .integers = integers_};
-    if (checks_.watch()) request.apply_only_if = [this] { return checks_.take(integers_); };
+    if (checks_.looks()) request.apply_only_if = [this] { return checks_.take(integers_); };
     std::optional<Reductions::OfSubtrees> of_subtrees;
     if (const Subtrees* const subtrees = computation_.subtrees())
       of_subtrees.emplace(inside(strategy_).reductions(), *subtrees);

@@ -37,8 +37,11 @@ class StepChecks {
   /// The shard of the batch that is to be computed beside this rank's own, to be audited; empty if none is.
   std::optional<std::int64_t> audited() const;
 
-  /// What looks at the shards of this step from number `first` of this rank on; null if nothing does.
-  nn::ShardWatch* watch(std::int64_t first = 0) {
+  /// Whether anything looks at single shards in this step.
+  bool looks() const { return audits_ || records_step_; }
+
+  /// What does; null if nothing. From now on, its shard 0 is number `first` of this rank.
+  nn::ShardWatch* watch_from(std::int64_t first) {
     records_.begin_with(first);
     return looks() ? &records_ : nullptr;
   }
@@ -62,7 +65,6 @@ class StepChecks {
   void tell(Observer& observer, std::int64_t step, double loss) const;
 
  private:
-  bool looks() const { return audits_ || records_step_; }
   std::size_t first_digest() const { return audits_ ? static_cast<std::size_t>(ranks_) : 0; }
 
   const FitOptions& options_;

@@ -157,13 +157,13 @@ Optimizer::StepSums StepGradients::start(std::int64_t step, std::span<const std:
                       .run = [this](const ShardThreads::Work& work) { threads_->run(work, "in an update"); }};
   BusyClock::enter(BusyClock::Part::data);
   // Where single shards are looked at, these are spoilt.
-  SendWhenReady ready{agreed, sum_, options_.frozen, checks_.watch() ? nullptr : &faults_};
+  SendWhenReady ready{agreed, sum_, options_.frozen, checks_.looks() ? nullptr : &faults_};
   std::vector<Subtree> subtrees = subtrees_;
   subtrees.back().sum = sum_.reporting_to(ready);
   std::vector<StartedShards> started;
   if (joint_) {
     const auto read = [&](const SampleBatch::Group& micro_batch) { note_read(micro_batch, 0); };
-    started = joint_->compute(step, samples, inside.sums, subtrees, read, checks_.watch());
+    started = joint_->compute(step, samples, inside.sums, subtrees, read, checks_.watch_from(0));
   } else if (accumulation_) {
     for (const Subtree& each : subtrees) started.push_back(accumulate(step, samples, each));
   } else {
@@ -208,7 +208,7 @@ StartedShards StepGradients::start_shards(std::int64_t step, const RankShards::L
   const std::vector<nn::Model::ShardPlace> all = shards.places(step);
   const auto places = std::span{all}.subspan(static_cast<std::size_t>(subtree.shards.first), own.batches.size());
   const std::int64_t labels = own.counted_labels() - (checks_.audited() ? own.batches.back().counted_labels() : 0);
-  nn::ShardWatch* const watch = checks_.watch(subtree.shards.first);
+  nn::ShardWatch* const watch = checks_.watch_from(subtree.shards.first);
   if (threads_) return {labels, threads_->train_shards(own, places, subtree.sum, watch)};
   if (watch) return {labels, model_.train_watched(own, places, subtree.sum, *watch)};
   return {labels, model_.start_shards(own, places, subtree.sum)};
@@ -224,7 +224,7 @@ StartedShards StepGradients::accumulate(std::int64_t step, std::span<const std::
                                         const Subtree& subtree) {
   std::int64_t labels = 0;
   nn::ShardLosses losses;
-  nn::ShardWatch* const watch = checks_.watch(subtree.shards.first);
+  nn::ShardWatch* const watch = checks_.watch_from(subtree.shards.first);
   accumulation_->begin(subtree.sum, subtree.shards.size(), watch);
   for (std::int64_t shard = 0; shard < subtree.shards.size(); ++shard) {
     accumulation_->begin_shard(shard);

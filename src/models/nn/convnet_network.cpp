@@ -101,6 +101,7 @@ Convnet::Network::Network(const Convnet& model, const Network& other)
 void Convnet::Network::reserve_sums(Stage& stage) {
   stage.statistics = Tensor::zeros(options_.dtype, {stage.norm->statistics()}, stream_);
   stage.d_parameters = Tensor::zeros(options_.dtype, {stage.norm->statistics()}, stream_);
+  for (Tensor& each : stage.of_subtrees) each = Tensor::zeros(options_.dtype, {stage.norm->statistics()}, stream_);
 }
 
 void Convnet::Network::create_stage(Strategy& strategy, std::size_t index, const Here& here) {

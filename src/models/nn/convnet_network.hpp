@@ -11,6 +11,7 @@
 
 #include <lockstep/sync/reduce/fixed_order.hpp>
 
+#include "core/order/shares.hpp"
 #include "models/nn/batch_norm.hpp"
 #include "models/nn/conv2d.hpp"
 #include "models/nn/convnet.hpp"
@@ -51,6 +52,8 @@ class Convnet::Network final : private JointModel {
     std::int64_t first_statistic = 0;  ///< where the norm's begin among the model's
     Tensor statistics = {};            ///< over all samples that are normalised together
     Tensor d_parameters = {};          ///< the gradients of gamma and beta, summed over those samples
+    /// The sums of a rank's subtrees but the last.
+    std::array<Tensor, Shares::most_subtrees - 1> of_subtrees = {};
   };
 
   /// Memory for the activations of one shard of the largest capacity so far, so that a step allocates nothing.

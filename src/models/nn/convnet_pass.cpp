@@ -1,6 +1,8 @@
 // The passes of the convnet, layer by layer with all shards side by side: shards that are normalised together meet at
 // every batch norm. A single shard goes the same way.
 
+#include <utility>
+
 #include "core/device/stream_spans.hpp"
 #include "models/nn/convnet_network.hpp"
 #include "models/nn/shard_checks.hpp"
@@ -197,10 +199,21 @@ void Convnet::Network::undrop(std::size_t layer, const Shard& shard, const Tenso
 /// Over all shards, those of other ranks too. `sum` has the sums of `parts` one after the other.
 void Convnet::Network::sum_up(Stage& stage, const Pass& pass, const std::vector<PartOfShard>& parts,
                               const TensorView& sum) {
-  sum_shards(
-      pass.ranks, pass.subtrees, stage.shard_tree, parts.size(),
-      [&](std::int64_t shard, std::size_t part) { return parts[part](pass.shards[static_cast<std::size_t>(shard)]); },
-      sum, stream_);
+  const std::int64_t count = sum.count() / std::ssize(parts);
+  std::vector<TensorView> others;
+  for (const Range& subtree : pass.subtrees) {
+    const bool is_last = &subtree == &pass.subtrees.back();
+    if (!is_last) others.push_back(stage.of_subtrees[others.size()].view().slice(0, sum.count()));
+    std::int64_t first = 0;
+    for (const PartOfShard& part : parts) {
+      for (std::int64_t shard = subtree.first; shard < subtree.last; ++shard) {
+        copy(part(pass.shards[static_cast<std::size_t>(shard)]), stage.shard_tree.next(), stream_);
+        stage.shard_tree.push();
+      }
+      stage.shard_tree.finish((is_last ? sum : others.back()).slice(std::exchange(first, first + count), count));
+    }
+  }
+  if (pass.ranks) pass.ranks->all_reduce(sum, others);
 }
 
 TensorView Convnet::Network::of(const Shard& shard, const Tensor& whole) const {

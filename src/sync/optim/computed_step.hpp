@@ -34,8 +34,9 @@ struct ComputedStep {
   /// Adds to the computation's StepSums what is known only when its work on a GPU is done. Throws as the computation.
   std::function<void(Optimizer::StepSums&)> complete = {};
 
-  /// What this rank has of each of its subtrees (Shares), in place of its own loss and weight, and, if it may have
-  /// several (Reductions::OfSubtrees), of the request's statistics. Known when the computation is completed.
+  /// The sums of each of this rank's subtrees (Shares), known when the computation is completed. Their loss and weight
+  /// take the place of those in the computation's StepSums. In a Reductions::OfSubtrees, their statistics take the
+  /// place of the request's.
   struct OfSubtree {
     double loss, weight;
     TensorView statistics;

@@ -4,8 +4,8 @@
 #include <array>
 #include <bit>
 #include <type_traits>
-#include <vector>
 
+#include "core/base/element_type.hpp"
 #include "core/base/wide_loop.hpp"
 #include "core/device/gpu_backend.hpp"
 #include "sync/reduce/dispatch.hpp"
@@ -30,18 +30,19 @@ void divide_elements(T* values, int divisor, std::int64_t count) {
     values[i] = static_cast<T>(static_cast<sum_t<T>>(values[i]) / static_cast<sum_t<T>>(divisor));
 }
 
-/// Pieces, from the same element of each on. In elements.
+/// HostPieces of T, from the same element of each on.
 template <class T>
-struct Places {
-  T* first;
-  std::int64_t stride;
-  std::span<const std::int64_t> offsets;  ///< HostPieces, or empty
-  int count;
-
+struct Places : HostPieces {
   T* operator[](int piece) const {
-    return first + (offsets.empty() ? piece * stride : offsets[static_cast<std::size_t>(piece)]);
+    return at(offsets.empty() ? piece * stride : offsets[static_cast<std::size_t>(piece)]);
   }
-  Places from(std::int64_t element) const { return {first + element, stride, offsets, count}; }
+  /// In bytes behind the first.
+  T* at(std::int64_t offset) const { return reinterpret_cast<T*>(first + offset); }
+  Places from(std::int64_t element) const {
+    Places rest = *this;
+    rest.first += element * static_cast<std::int64_t>(sizeof(T));
+    return rest;
+  }
 };
 
 template <class T>
@@ -93,7 +94,9 @@ template <class T>
 void tree_sum_of_block(const Places<T>& pieces, const SumRule& rule, Arithmetic arithmetic, std::int64_t count,
                        T* sum) {
   if constexpr (std::is_floating_point_v<T>)
-    if (rule.is_exact) return exact_sum_of_block<T>(pieces.first, pieces.stride, pieces.count, count, arithmetic, sum);
+    if (rule.is_exact)
+      return exact_sum_of_block<T>(pieces[0], pieces.stride / static_cast<std::int64_t>(sizeof(T)), pieces.count, count,
+                                   arithmetic, sum);
   if constexpr (std::is_same_v<T, sum_t<T>>) {
     tree(pieces, rule, count, sum);
     divide_elements(sum, rule.divisor, count);
@@ -148,19 +151,8 @@ void tree_sum_in_place(const Places<T>& pieces, const SumRule& rule, std::int64_
     const std::int64_t length = std::min(block, count - begin);
     tree_sum_of_block(pieces.from(begin), rule, arithmetic, length, sum.data());
     for (int piece = first; piece < last; ++piece)
-      std::copy_n(sum.data(), length, pieces.first + begin + piece * pieces.stride);
+      std::copy_n(sum.data(), length, pieces.at(piece * pieces.stride) + begin);
   }
-}
-
-/// Calls `body` with Places.
-template <class Body>
-void with_elements(const HostPieces& pieces, DType dtype, Body&& body) {
-  with_element_type(dtype, [&]<class T>() {
-    constexpr auto size = static_cast<std::int64_t>(sizeof(T));
-    std::vector<std::int64_t> offsets(pieces.offsets.begin(), pieces.offsets.end());
-    for (std::int64_t& offset : offsets) offset /= size;
-    body(Places<T>{reinterpret_cast<T*>(pieces.first), pieces.stride / size, offsets, pieces.count});
-  });
 }
 
 bool on_gpu(const Stream& stream) {
@@ -171,21 +163,17 @@ bool on_gpu(const Stream& stream) {
 
 void tree_sum(const Pieces& pieces, const SumRule& rule, const TensorView& sum, Stream& stream) {
   if (on_gpu(stream)) return gpu_backend().tree_sum(pieces, rule, sum, stream);
-  with_element_type(sum.dtype(), [&]<class T>() {
-    tree_sum(Places<T>{pieces.first.elements<T>().data(), pieces.stride, {}, pieces.count}, rule, sum.count(),
-             sum.elements<T>().data());
-  });
+  const auto size = static_cast<std::int64_t>(size_of(sum.dtype()));
+  tree_sum({pieces.first.data(), pieces.stride * size, pieces.count}, sum.dtype(), sum.count(), rule, sum.data());
 }
 
 void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, const SumRule& rule, std::byte* sum) {
-  with_elements(pieces, dtype,
-                [&]<class T>(const Places<T>& from) { tree_sum(from, rule, elements, reinterpret_cast<T*>(sum)); });
+  with_element_type(dtype, [&]<class T>() { tree_sum(Places<T>{pieces}, rule, elements, reinterpret_cast<T*>(sum)); });
 }
 
 void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t elements, const SumRule& rule, int first,
                        int last) {
-  with_elements(pieces, dtype,
-                [&]<class T>(const Places<T>& from) { tree_sum_in_place(from, rule, elements, first, last); });
+  with_element_type(dtype, [&]<class T>() { tree_sum_in_place(Places<T>{pieces}, rule, elements, first, last); });
 }
 
 void add(const TensorView& sum, const TensorView& x, Stream& stream) {

@@ -32,14 +32,15 @@ struct HostPieces {
   std::byte* first;
   std::int64_t stride;
   int count;
-  /// Where each begins behind `first`, if not at equal strides; not of exact sums.
+  /// Where each begins, in bytes behind `first`, if that is not at equal strides. Exact sums need equal strides.
   std::span<const std::int64_t> offsets = {};
 };
 
 /// sum = the pieces of `elements` elements, as the other tree_sum. `sum` overlaps none.
 void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, const SumRule& rule, std::byte* sum);
 
-/// Overwrites those that begin at strides [first, last), whatever their offsets, with the sum of all of them.
+/// Writes the sum of all pieces to the places [first, last) of those at equal strides, also if `offsets` say that the
+/// pieces begin elsewhere.
 void tree_sum_in_place(const HostPieces& pieces, DType dtype, std::int64_t elements, const SumRule& rule, int first,
                        int last);
 

@@ -9,7 +9,8 @@
 //   1. every rank sends all that it has to all, or to the root,               n - 1      S (n - 1)
 //   2. and each adds up everything itself, in the tree
 //
-// Where a rank has several subtrees, step 1 of a long sum is made as often as the rank has that has most of them.
+// Where ranks have several subtrees, all ranks take step 1 of a long sum once for each subtree of the rank that has
+// most of them. A rank that has fewer sends its last part again, and nobody reads that.
 //
 // The halves of a sum in slices are steps 1 and 2, and step 3. A broadcast is the communicator's own: S bytes, in about
 // log n steps. Rows are exchanged after their numbers (slices.cpp).
@@ -40,8 +41,9 @@ class ByMessages {
   /// a broadcast of flat tensors; or what is asked for rows.
   void run(const Request& request);
 
-  /// COLL. Of this rank's slice, the parts of all ranks, in their order and behind `piece`, one of the parts of this
-  /// rank: in bytes from this rank's slice of it. They stay until the next call. `numbers` are as Shares::numbers.
+  /// COLL. Brings the parts that all ranks have of this rank's slice, and keeps them until the next call. `parts` are
+  /// this rank's, `piece` is one of them, and `numbers` are as Shares::numbers. Returns where the parts begin, in the
+  /// order of the ranks: so many bytes behind this rank's slice of `piece`.
   std::vector<std::int64_t> exchange_parts(const TensorView& piece, std::span<const TensorView> parts,
                                            std::span<const int> numbers, SliceBounds bounds);
 

@@ -140,24 +140,4 @@ void DeclaredSums::finish() {
   }
 }
 
-void sum_shards(DeclaredSums* ranks, std::span<const Range> subtrees, FixedOrderAccumulator& tree, std::size_t numbers,
-                const std::function<TensorView(std::int64_t shard, std::size_t number)>& part, const TensorView& sum,
-                Stream& stream) {
-  const std::int64_t count = sum.count() / static_cast<std::int64_t>(numbers);
-  std::vector<Tensor> memory;
-  std::vector<TensorView> sums;
-  for (const Range& subtree : subtrees) {
-    const bool is_last = &subtree == &subtrees.back();
-    sums.push_back(is_last ? sum : memory.emplace_back(Tensor::zeros(sum.dtype(), sum.shape(), stream)).view());
-    for (std::size_t number = 0; number < numbers; ++number) {
-      for (std::int64_t shard = subtree.first; shard < subtree.last; ++shard) {
-        copy(part(shard, number), tree.next(), stream);
-        tree.push();
-      }
-      tree.finish(sums.back().slice(static_cast<std::int64_t>(number) * count, count));
-    }
-  }
-  if (ranks) ranks->all_reduce(sum, std::span{sums}.first(sums.size() - 1));
-}
-
 }  // namespace lockstep

@@ -10,8 +10,6 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/core/order/range.hpp>
-#include <lockstep/sync/reduce/fixed_order.hpp>
 #include <lockstep/sync/reduce/sum_list.hpp>
 
 #include "core/base/parts.hpp"
@@ -105,13 +103,5 @@ class LOCKSTEP_PARTS_API DeclaredSums {
   std::size_t done_ = 0;  ///< of those, at the front
   Work::Traffic traffic_;
 };
-
-/// COLL, as DeclaredSums::all_reduce; without `ranks`, LOCAL. Sums of several numbers of each shard, by `tree`, which
-/// is for one of them: `part(shard, number)` is this rank's. The sums follow each other in `sum`. `subtrees` are those
-/// of this rank's shards.
-LOCKSTEP_PARTS_API void sum_shards(DeclaredSums* ranks, std::span<const Range> subtrees, FixedOrderAccumulator& tree,
-                                   std::size_t numbers,
-                                   const std::function<TensorView(std::int64_t shard, std::size_t number)>& part,
-                                   const TensorView& sum, Stream& stream);
 
 }  // namespace lockstep

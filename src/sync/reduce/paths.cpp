@@ -64,16 +64,23 @@ Layout layout_of(Communicator& communicator, std::span<const int> node_of_rank) 
 
 Order order_of(ReductionOptions::Kind kind, DeviceKind device, std::span<const int> node_of_rank, bool compresses) {
   switch (kind) {
-    case ReductionOptions::Kind::fixed_order: return Order::tree;
     case ReductionOptions::Kind::backend_order: return Order::backend;
     case ReductionOptions::Kind::to_one_rank: return Order::one_rank;
     case ReductionOptions::Kind::hierarchical: return device == DeviceKind::cpu ? Order::nodes : Order::backend;
-    case ReductionOptions::Kind::automatic: break;
+    case ReductionOptions::Kind::fixed_order:
+      if (device == DeviceKind::cuda) return Order::tree;
+      break;
+    case ReductionOptions::Kind::automatic:
+      if (device == DeviceKind::cuda) return Order::backend;
   }
-  if (device == DeviceKind::cuda) return Order::backend;
   if (compresses) return Order::nodes;
   const auto runs = runs_of(node_of_rank);
   return hierarchy_keeps_bits(node_of_rank) && runs.size() > 1 && runs.front() > 1 ? Order::nodes : Order::tree;
+}
+
+bool nodes_hold_subtrees(std::span<const int> node_of_rank) {
+  const auto runs = runs_of(node_of_rank);
+  return runs.size() > 1 && std::ranges::min(runs) > 1 && ranks_by_node(node_of_rank).size() == runs.size();
 }
 
 bool hierarchy_keeps_bits(std::span<const int> node_of_rank) {

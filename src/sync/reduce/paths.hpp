@@ -99,11 +99,15 @@ inline Path path_of(const Facts& facts) {
 constexpr std::int64_t short_bytes = 16 << 10;
 
 /// The order that `kind` stands for, given what all ranks know. Pure. On GPUs, `automatic` is the backend's order. On
-/// the host it is that of the nodes if gradients are compressed between them, or if there are several nodes with
-/// several ranks each and no bit changes, since a sum then crosses the network once per node, not once per rank. Else
-/// it is the tree.
+/// the host, `automatic` and `fixed_order` are that of the nodes if gradients are compressed between them, or if there
+/// are several nodes with several ranks each and no bit changes, since a sum then crosses the network once per node,
+/// not once per rank. Else they are the tree.
 Order order_of(ReductionOptions::Kind kind, DeviceKind device, std::span<const int> node_of_rank,
                bool compresses = false);
+
+/// Whether there are several nodes with several ranks each, and the ranks of each are neighbours: then nodes can add up
+/// the subtrees of the shards that their ranks hold.
+bool nodes_hold_subtrees(std::span<const int> node_of_rank);
 
 /// Whether a sum in the order of the nodes has the bits of the tree, whatever the values. It does if every node holds
 /// the same power-of-two number of neighbouring ranks.

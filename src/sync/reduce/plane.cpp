@@ -22,6 +22,7 @@ ReductionPlane::ReductionPlane(Communicator& communicator, const ReductionOption
       node_of_rank_{node_of_rank.begin(), node_of_rank.end()},
       compression_{options.gradient_compression},
       has_function_{options.accumulate != nullptr},
+      is_fixed_order_{options.kind == ReductionOptions::Kind::fixed_order},
       asks_for_nodes_{options.kind == ReductionOptions::Kind::hierarchical || compression_},
       by_messages_{communicator},
       one_rank_{communicator, options.accumulate} {
@@ -34,7 +35,11 @@ ReductionPlane::ReductionPlane(Communicator& communicator, const ReductionOption
   for (const ReductionOptions::ForSmall& some : options.smaller) add(some.up_to_bytes, some.kind, some.packing);
   add(std::numeric_limits<std::int64_t>::max(), options.kind, options.packing);
 
-  const bool by_nodes = std::ranges::count(classes_, Order::nodes, &Class::order) > 0;
+  // A sum in slices needs one order for all, which says whose they are.
+  only_subtrees_by_nodes_ = device_ == DeviceKind::cpu && nodes_hold_subtrees(node_of_rank) &&
+                            communicator.messenger() && !options.shard_optimizer &&
+                            std::ranges::all_of(classes_, [](const Class& each) { return each.order == Order::tree; });
+  const bool by_nodes = only_subtrees_by_nodes_ || std::ranges::count(classes_, Order::nodes, &Class::order) > 0;
   if (by_nodes && node_of_rank.size() != static_cast<std::size_t>(communicator.size()))
     throw InvalidArgument{
         fmt::format("the nodes of {} ranks, for a group of {}", node_of_rank.size(), communicator.size())};
@@ -64,6 +69,7 @@ auto ReductionPlane::trees_of(int shards) -> const Trees& {
 /// bits the order of the nodes would change, unless the options ask for that order.
 Order ReductionPlane::order_for(const Class& some, const Request& request) {
   if (request.op == ReduceOp::exact_sum) return Order::tree;
+  if (request.subtrees && only_subtrees_by_nodes_) return Order::nodes;
   const bool has_one_subtree = request.shards > 0 && !request.subtrees;
   if (some.order == Order::nodes && !asks_for_nodes_ && has_one_subtree && !trees_of(request.shards).is_by_nodes)
     return Order::tree;
@@ -91,7 +97,7 @@ void ReductionPlane::for_each_class(std::span<const TensorView> tensors, Body&& 
 }
 
 Reductions::Choice ReductionPlane::choice() const {
-  const Order order = rest().order;
+  const Order order = is_fixed_order_ ? Order::tree : rest().order;  // which the sums have by nodes too
   const Path path = path_of(rest().order, Request::Kind::all_reduce, bucket_bytes, DType::f32);
   const bool is_early = path == Path::under_way || path == Path::two_levels;
   return {
@@ -111,8 +117,12 @@ Way ReductionPlane::way_of_sum(std::int64_t bytes, DType dtype) const {
   return {path, some.order, layout_, cost_of(path, layout_, bytes)};
 }
 
+int ReductionPlane::subtrees_sent(const Shares& shares) const {
+  return (sums_subtrees_by_nodes() ? two_levels_->shares_of_nodes(shares) : shares).most_of_rank();
+}
+
 SharedAllocation ReductionPlane::allocate_shared(std::size_t bytes) {
-  if (goes_by_nodes()) return two_levels_->allocate_shared(bytes);
+  if (goes_by_nodes() || only_subtrees_by_nodes_) return two_levels_->allocate_shared(bytes);
   const bool sums_there = rest().order == Order::tree || rest().order == Order::nodes;
   NodeMemory* const memory = sums_there ? communicator_.node_memory() : nullptr;
   return memory ? memory->allocate(bytes) : SharedAllocation{};
@@ -186,10 +196,22 @@ Work ReductionPlane::start_under_way(const Request& request) {
   return work_of(*under_way_, std::move(started));
 }
 
+void ReductionPlane::sum_in_places(const Request& request) {
+  const TensorView& flat = request.tensors.front();
+  PlacedSum::make(*request.subtrees, request.subtrees->parts_of(flat), flat, [this](const TensorView& integers) {
+    run({.kind = Request::Kind::all_reduce, .tensors = {&integers, 1}});
+  });
+}
+
 Work ReductionPlane::start(Request request) {
   const TensorView& memory = request.slices.empty() ? request.tensors.front() : request.slices.front().memory;
   const Class& some = class_of(static_cast<std::int64_t>(memory.bytes()));
-  const Order order = order_for(some, request);
+  Order order = order_for(some, request);
+  const std::int64_t bytes = padded(memory.bytes());
+  if (order == Order::tree && request.shards > 0 && sums_subtrees_by_nodes() && bytes > short_bytes) {
+    order = Order::nodes;
+    request.nodes_have_subtrees = !request.subtrees;
+  }
   const bool by_nodes = order == Order::nodes && two_levels_;
   // Slices are those of the rest, in its order. Only the trees are cut into slices, and over several nodes not those of
   // 16-bit floats, which are rounded once. Everything else is summed as a whole, for its bits.
@@ -200,12 +222,12 @@ Work ReductionPlane::start(Request request) {
     request = {.kind = Request::Kind::all_reduce,
                .tensors = {&memory, 1},
                .shards = request.shards,
-               .subtrees = request.subtrees};
+               .subtrees = request.subtrees,
+               .nodes_have_subtrees = request.nodes_have_subtrees};
   if (by_nodes && memory.dtype() == DType::f32) request.wire = compression_;
 
-  const Path path = path_of(order, request.kind, padded(memory.bytes()), request.wire.value_or(memory.dtype()));
+  const Path path = path_of(order, request.kind, bytes, request.wire.value_or(memory.dtype()));
   place(request, path);
-  const std::int64_t bytes = padded(memory.bytes());
   if (request.subtrees && request.kind == Request::Kind::all_reduce && takes_whole(path, {&memory, 1}, bytes))
     return later(request, [this](const Request& kept) { sum_in_places(kept); });
   if (path == Path::under_way) return start_under_way(request);
@@ -213,16 +235,6 @@ Work ReductionPlane::start(Request request) {
   if (path == Path::backend_order && device_ != DeviceKind::cpu)
     return start_in_backend_order(communicator_, request.op, {memory});
   return later(request, [this, path](const Request& kept) { run(path, kept); });
-}
-
-void ReductionPlane::sum_in_places(const Request& request) {
-  const TensorView& flat = request.tensors.front();
-  const PlacedSum sum{request.subtrees->shares(), communicator_.rank(), flat.dtype(), flat.count()};
-  const std::vector<TensorView> parts = request.subtrees->parts_of(flat);
-  for (std::size_t part = 0; part < parts.size(); ++part) copy(parts[part], sum.of_own(part), communicator_.stream());
-  const TensorView integers = sum.integers().view();
-  run({.kind = Request::Kind::all_reduce, .tensors = {&integers, 1}});
-  sum.finish(flat);
 }
 
 Work ReductionPlane::start_sums(const Request& request) {

@@ -39,6 +39,7 @@ class ReductionPlane {
   // LOCAL. What Reductions tells.
   Reductions::Choice choice() const;
   Way way_of_sum(std::int64_t bytes, DType dtype) const;
+  int subtrees_sent(const Shares& shares) const;
 
  private:
   /// How tensors up to a size are reduced.
@@ -59,6 +60,8 @@ class ReductionPlane {
   template <class Body>
   void for_each_class(std::span<const TensorView> tensors, Body&& body) const;
   bool goes_by_nodes() const { return two_levels_ && rest().order == Order::nodes; }
+  /// Also of sums of other orders.
+  bool sums_subtrees_by_nodes() const { return only_subtrees_by_nodes_ || (goes_by_nodes() && !asks_for_nodes_); }
   Path path_of(Order order, Request::Kind kind, std::int64_t bytes, DType wire) const {
     return detail::path_of({device_, layout_, kind, bytes, order, wire});
   }
@@ -76,10 +79,12 @@ class ReductionPlane {
   std::vector<int> node_of_rank_;
   Layout layout_;
   std::optional<DType> compression_;
-  bool has_function_;           ///< to combine on one rank
-  bool asks_for_nodes_;         ///< in whose order the options want sums, whatever their bits
-  std::vector<Class> classes_;  ///< from small to large; the last one has no limit
-  std::map<int, Trees> trees_;  ///< by shards
+  bool has_function_;            ///< to combine on one rank
+  bool is_fixed_order_;          ///< what the options want
+  bool asks_for_nodes_;          ///< in whose order the options want sums, whatever their bits
+  bool only_subtrees_by_nodes_;  ///< as the bits of other sums would change
+  std::vector<Class> classes_;   ///< from small to large; the last one has no limit
+  std::map<int, Trees> trees_;   ///< by shards
   Scratch packed_;
   // The paths, as far as requests can come to them.
   ByMessages by_messages_;

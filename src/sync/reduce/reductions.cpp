@@ -113,6 +113,10 @@ detail::Way Reductions::way_of_sum(std::int64_t bytes, DType dtype) const {
   return of_variables().way_of_sum(bytes, dtype);
 }
 
+int Reductions::subtrees_sent(const Shares& shares) const {
+  return of_variables().subtrees_sent(shares);
+}
+
 SharedAllocation Reductions::allocate_shared(std::size_t bytes) {
   return device_ ? SharedAllocation{} : host_->allocate_shared(bytes);
 }
@@ -185,12 +189,11 @@ void Reductions::all_reduce(ReduceOp op, std::span<const TensorView> tensors) {
 }
 void Reductions::sum_up(const TensorView& sum, std::span<const TensorView> others) {
   if (!subtrees_) return all_reduce(ReduceOp::sum, {&sum, 1});
-  const PlacedSum placed{subtrees_->shares(), subtrees_->rank(), sum.dtype(), sum.count()};
-  for (std::size_t other = 0; other < others.size(); ++other) copy(others[other], placed.of_own(other), Stream::host());
-  copy(sum, placed.of_own(others.size()), Stream::host());
-  const TensorView integers = placed.integers().view();
-  all_reduce(ReduceOp::sum, {&integers, 1});
-  placed.finish(sum);
+  std::vector<TensorView> parts{others.begin(), others.end()};
+  parts.push_back(sum);
+  PlacedSum::make(*subtrees_, parts, sum, [this](const TensorView& integers) {
+    all_reduce(ReduceOp::sum, {&integers, 1});
+  });
 }
 void Reductions::reduce_to_one(ReduceOp op, std::span<const TensorView> tensors, int root) {
   run({.kind = Request::Kind::reduce, .op = op, .tensors = tensors, .root = root, .shards = shards_},

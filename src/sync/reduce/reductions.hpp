@@ -124,8 +124,8 @@ class LOCKSTEP_PARTS_API Reductions final {
   std::int64_t enough_bytes() const { return choice_.enough_bytes; }
   std::optional<DType> gradient_compression() const { return choice_.gradient_compression; }
   const std::vector<int>& slice_owners() const { return choice_.slice_owners; }
-  /// How ranks best share so many shards: each has one subtree if these reductions take no more (OfSubtrees), or if
-  /// some rank has threads, which share a power of two of shards.
+  /// How ranks best share so many shards. Each has one subtree if these reductions take no OfSubtrees, or if some rank
+  /// has threads, as these share a power of two of shards.
   Shares shares(int shards, int ranks, bool has_threads) const {
     return choice_.takes_subtrees && !has_threads ? Shares::even(shards, ranks) : Shares{shards, ranks};
   }
@@ -134,6 +134,9 @@ class LOCKSTEP_PARTS_API Reductions final {
 
   /// Of a tensor of so many bytes of the type, which way an all-reduce goes.
   detail::Way way_of_sum(std::int64_t bytes, DType dtype) const;
+
+  /// Of a sum over such shares: how many subtrees the rank, or the node, has that sends most.
+  int subtrees_sent(const Shares& shares) const;
 
   /// COLL over the ranks of a node. Host memory in which they reduce in place: tensors at the same place of it on every
   /// rank are summed where they are. Zeroed, and it may outlive this object. Empty where there is no such memory.
@@ -162,8 +165,8 @@ class LOCKSTEP_PARTS_API Reductions final {
   /// The owners' slices overwrite everyone's. `through` is unspecified afterwards.
   void gather_slices(std::span<const Sliced> messages);
 
-  /// The sum of few numbers, of which each rank has those of its subtrees: of the last in `sum`, where the result goes,
-  /// and of the others in their order (zeros if there are none). In an OfSubtrees; otherwise all_reduce of `sum`.
+  /// The sum of few numbers. In an OfSubtrees, each rank has them for each of its subtrees: for the last in `sum`, and
+  /// for those before it in `others`, in their order. The result goes to `sum`. Otherwise all_reduce of `sum`.
   void sum_up(const TensorView& sum, std::span<const TensorView> others);
 
   /// In place on `root`. On other ranks the tensors' contents are unspecified afterwards.

@@ -46,6 +46,8 @@ struct Request {
   /// If given, a rank brings a part for each of its subtrees, and additions are theirs. Of one message, for all ranks
   /// or its first half, on the paths of the host's tree.
   const Subtrees* subtrees = nullptr;
+  /// On the path of two levels: each rank brings one subtree of `shards`, but its node may hold several.
+  bool nodes_have_subtrees = false;
 
   bool is_sum() const { return kind == Kind::all_reduce || kind == Kind::to_owners || kind == Kind::reduce; }
 

@@ -177,8 +177,9 @@ void SharedSums::sum_own_in_slots(const TensorView& flat, SliceBounds bounds, co
   const std::size_t room = room_of_part(NodeMemory::slot_bytes / ranks, subtrees);
   const auto most = static_cast<std::int64_t>(room / size_of(flat.dtype()));
   const std::vector<TensorView> parts = subtrees ? subtrees->parts_of(flat) : std::vector{flat};
+  std::vector<TensorView> slices;
   for (std::int64_t first = 0, longest = longest_slice(bounds); first < longest; first += most) {
-    std::vector<TensorView> slices;
+    slices.clear();
     for (const TensorView& part : parts)
       for (std::size_t r = 0; r < ranks; ++r) slices.push_back(slice_of(part, bounds, r, first, most));
     const Met met = meet_in_slots(slices, room, ranks, subtrees);

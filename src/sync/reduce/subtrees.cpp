@@ -2,17 +2,32 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
+#include <lockstep/core/base/error.hpp>
 #include <lockstep/core/device/stream.hpp>
 
 #include "core/base/element_type.hpp"
 #include "core/device/device.hpp"
 #include "sync/reduce/arithmetic.hpp"
+#include "sync/reduce/dispatch.hpp"
 #include "sync/reduce/reductions.hpp"
 
 namespace lockstep {
+namespace {
+
+DType unrounded(DType dtype) {
+  if (is_16_bit_float(dtype))
+    throw InvalidArgument{fmt::format(
+        "parts of several subtrees of {} would be rounded before their sum; expected f32 or f64", name_of(dtype))};
+  return dtype;
+}
+
+}  // namespace
 
 Subtrees::Subtrees(Reductions& reductions, const Shares& shares, int rank, const TensorView& sum)
     : shares_{shares}, rank_{rank}, additions_{shares.additions()}, sum_{sum} {
+  (void)unrounded(sum.dtype());
   for (int other = 1; other < shares_.most_of_rank(); ++other) {
     Buffer memory = reductions.allocate_shared(sum.bytes()).memory;
     others_.push_back(memory.data() ? std::move(memory) : inside(Stream::host()).allocate(sum.bytes()));
@@ -20,10 +35,13 @@ Subtrees::Subtrees(Reductions& reductions, const Shares& shares, int rank, const
 }
 
 std::vector<TensorView> Subtrees::others_of(const TensorView& message) const {
+  const std::ptrdiff_t first = message.data() - sum_.data();
+  if (first < 0 || static_cast<std::size_t>(first) + message.bytes() > sum_.bytes())
+    throw InvalidArgument{fmt::format("{} is not in the memory of the sum, {}", describe(message), describe(sum_))};
   std::vector<TensorView> parts;
   for (const Buffer& other : others_)
-    parts.push_back({static_cast<std::byte*>(other.data()) + (message.data() - sum_.data()), message.shape(),
-                     message.dtype(), message.device()});
+    parts.push_back(
+        {static_cast<std::byte*>(other.data()) + first, message.shape(), message.dtype(), message.device()});
   return parts;
 }
 
@@ -35,12 +53,20 @@ std::vector<TensorView> Subtrees::parts_of(const TensorView& message) const {
 }
 
 PlacedSum::PlacedSum(const Shares& shares, int rank, DType dtype, std::int64_t count)
-    : dtype_{dtype},
+    : dtype_{unrounded(dtype)},
       integers_{Tensor::zeros(size_of(dtype) == 8 ? DType::i64 : DType::i32, {std::ssize(shares.subtrees()) * count})},
       count_{count},
       first_{shares.numbers()[static_cast<std::size_t>(rank)]},
       subtrees_{static_cast<int>(shares.subtrees().size())},
       additions_{shares.additions()} {}
+
+void PlacedSum::make(const Subtrees& subtrees, std::span<const TensorView> parts, const TensorView& sum,
+                     const std::function<void(const TensorView& integers)>& sum_up) {
+  const PlacedSum placed{subtrees.shares(), subtrees.rank(), sum.dtype(), sum.count()};
+  for (std::size_t part = 0; part < parts.size(); ++part) copy(parts[part], placed.of_own(part), Stream::host());
+  sum_up(placed.integers().view());
+  placed.finish(sum);
+}
 
 TensorView PlacedSum::numbers_in(const Tensor& integers, std::int64_t place) const {
   return {integers.view().slice(place * count_, count_).data(), {count_}, dtype_};

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -20,7 +21,8 @@ class Reductions;
 class LOCKSTEP_PARTS_API Subtrees {
  public:
   /// COLL over the ranks of a node. Makes the other memory, in which they reduce in place if they do in `sum`. Each has
-  /// as much as the rank with most subtrees needs. `sum` is host memory, and must outlive this object.
+  /// as much as the rank with most subtrees needs. `sum` is host memory, and must outlive this object. InvalidArgument
+  /// for 16-bit floats, whose sums over a subtree would be rounded.
   Subtrees(Reductions& reductions, const Shares& shares, int rank, const TensorView& sum);
 
   const Shares& shares() const { return shares_; }
@@ -29,7 +31,8 @@ class LOCKSTEP_PARTS_API Subtrees {
   /// Shares::additions.
   std::span<const std::uint8_t> additions() const { return additions_; }
 
-  /// Of a message, or a part of one, this rank's parts in the order of its subtrees.
+  /// Of a message in the memory of the sum, this rank's parts in the order of its subtrees. InvalidArgument for other
+  /// memory.
   std::vector<TensorView> parts_of(const TensorView& message) const;
 
   /// The same place of all the other memory, also of what this rank does not need.
@@ -44,10 +47,16 @@ class LOCKSTEP_PARTS_API Subtrees {
 };
 
 /// A sum of few numbers. Each rank brings those of its subtrees, among zeros for the others, as integers: their sum
-/// changes no bit, however it is made. Then each adds up the tree itself. Floating-point types, on the host.
+/// changes no bit, however it is made. Then each adds up the tree itself. f32 or f64, on the host.
 class LOCKSTEP_PARTS_API PlacedSum {
  public:
+  /// InvalidArgument for 16-bit floats.
   PlacedSum(const Shares& shares, int rank, DType dtype, std::int64_t count);
+
+  /// COLL. Such a sum of `parts`, one for each subtree of this rank. `sum_up` replaces the integers by their sum over
+  /// the ranks.
+  static void make(const Subtrees& subtrees, std::span<const TensorView> parts, const TensorView& sum,
+                   const std::function<void(const TensorView& integers)>& sum_up);
 
   /// Where this rank writes the numbers of its subtree `number`, counted from 0.
   TensorView of_own(std::size_t number) const;

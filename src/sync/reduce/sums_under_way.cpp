@@ -179,7 +179,8 @@ void SumsUnderWay::send_to_owners(Piece piece) {
 void SumsUnderWay::sum_first() {
   Piece piece = std::move(to_owners_.front());
   to_owners_.pop_front();
-  for (Work& work : std::exchange(piece.works, {})) work.wait();
+  for (Work& work : piece.works) work.wait();
+  piece.works.clear();
   const std::span<std::byte> mine = own(piece);
   int number = number_of(piece, rank_);
   for (const std::ptrdiff_t part : piece.message->parts_)

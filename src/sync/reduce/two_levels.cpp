@@ -54,6 +54,19 @@ std::unique_ptr<Communicator> plane_of(Communicator& all, std::span<const TwoLev
 
 }  // namespace
 
+/// How the nodes share the subtrees of ranks that have several.
+struct TwoLevels::ByNodes {
+  Shares of_ranks, of_nodes;
+  std::vector<std::uint8_t> additions = {};  ///< over the nodes' subtrees
+  std::span<const int> numbers = {};         ///< Shares::numbers of this node's ranks
+  /// Each subtree of this node: of so many parts of its ranks.
+  struct Subtree {
+    int parts;
+    std::vector<std::uint8_t> additions;
+  };
+  std::vector<Subtree> own = {};
+};
+
 TwoLevels::TwoLevels(Communicator& all, std::span<const int> node_of_rank, std::uint64_t number)
     : places_{places_of(node_of_rank)},
       mine_{places_[static_cast<std::size_t>(all.rank())]},
@@ -206,9 +219,11 @@ auto TwoLevels::pieces_of(const Sliced& message, const Sliced& of_node) const ->
 auto TwoLevels::start_pieces(const Request& request) -> std::shared_ptr<const Message> {
   const auto message = std::make_shared<Message>();
   if (request.subtrees) {
-    Shares of_nodes = request.subtrees->shares().over(ranks_of_nodes_);
-    std::vector<std::uint8_t> additions = of_nodes.additions();
-    message->parts_.emplace(*request.subtrees, std::move(of_nodes), std::move(additions));
+    message->subtrees_ = request.subtrees;
+    message->by_nodes_ = by_nodes(request.subtrees->shares());
+  } else if (request.nodes_have_subtrees) {
+    if (!one_each_ || one_each_->shards() != request.shards) one_each_.emplace(request.shards, layout_.ranks);
+    message->by_nodes_ = by_nodes(*one_each_);
   }
   std::vector<Piece> pieces;
   if (!request.slices.empty()) {
@@ -224,7 +239,7 @@ auto TwoLevels::start_pieces(const Request& request) -> std::shared_ptr<const Me
   for (Piece& piece : pieces) {
     piece.wire = request.wire;
     piece.divisor = request.divisor(layout_.ranks);
-    piece.between_nodes = {.additions = message->parts_ ? message->parts_->additions : request.additions};
+    piece.between_nodes = {.additions = message->by_nodes_ ? message->by_nodes_->additions : request.additions};
     piece.message = message;
     piece.task = ++tasks_;
     ++message->left_;
@@ -246,8 +261,7 @@ bool TwoLevels::advance() {
   while (!to_begin_.empty() && (!memory_ || memory_->may_begin(to_begin_.front().task))) {
     Piece piece = take(to_begin_);
     if (memory_) {
-      const auto& parts = piece.message->parts_;
-      piece.places.emplace(*memory_, piece.memory, parts ? &parts->of_ranks : nullptr);
+      piece.places.emplace(*memory_, piece.memory, piece.message->subtrees_);
       memory_->begin(piece.task, piece.places->word);
     }
     to_sum_.push_back(std::move(piece));
@@ -299,8 +313,7 @@ Work::Traffic TwoLevels::Message::traffic() const {
 
 /// What others have of this rank's slice, for each subtree of the node, and once more to send the sum.
 std::int64_t TwoLevels::bytes_to_send(const Piece& piece) const {
-  const auto& parts = piece.message->parts_;
-  const std::int64_t subtrees = parts ? std::ssize(parts->of_nodes.subtrees_of(mine_.node)) : 1;
+  const std::int64_t subtrees = piece.message->by_nodes_ ? std::ssize(piece.message->by_nodes_->own) : 1;
   const auto size = static_cast<std::int64_t>(size_of(piece.wire.value_or(piece.own.dtype())));
   return piece.own.count() * size * (subtrees + (piece.between.empty() ? 1 : 0)) * (layout_.nodes - 1) / layout_.nodes;
 }
@@ -326,8 +339,9 @@ bool TwoLevels::must_meet(const Piece& piece) const {
 }
 
 void TwoLevels::sum_own(Piece& piece) {
-  if (piece.own.count() > 0 && piece.message->parts_) {
-    std::vector<std::int64_t> offsets = piece.places->offsets(numbers_in_node(piece));
+  if (piece.own.count() == 0) return;
+  if (const auto& by_nodes = piece.message->by_nodes_) {
+    std::vector<std::int64_t> offsets = piece.places->offsets(by_nodes->numbers);
     for (std::int64_t& offset : offsets) offset += piece.on_rank(0) - piece.own.data();
     return sum_subtrees(piece, offsets);
   }
@@ -336,34 +350,32 @@ void TwoLevels::sum_own(Piece& piece) {
                     piece.own.count(), {}, mine_.within, mine_.within + 1);
 }
 
-/// Shares::numbers of the node's ranks.
-std::span<const int> TwoLevels::numbers_in_node(const Piece& piece) const {
+auto TwoLevels::by_nodes(const Shares& of_ranks) -> std::shared_ptr<const ByNodes> {
+  if (by_nodes_ && by_nodes_->of_ranks == of_ranks) return by_nodes_;
+  const auto made = std::make_shared<ByNodes>(ByNodes{of_ranks, shares_of_nodes(of_ranks)});
+  made->additions = made->of_nodes.additions();
   const auto first = std::ranges::find(places_, mine_.node, &Place::node) - places_.begin();
-  return piece.message->parts_->of_ranks.shares().numbers().subspan(static_cast<std::size_t>(first),
-                                                                    static_cast<std::size_t>(node_->size()) + 1);
+  made->numbers =
+      made->of_ranks.numbers().subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(node_->size()) + 1);
+  int begin = made->numbers.front();
+  for (const Range& subtree : made->of_nodes.subtrees_of(mine_.node)) {
+    const auto parts = of_ranks.subtrees().subspan(static_cast<std::size_t>(begin));
+    const auto count = static_cast<int>(std::ranges::find(parts, subtree.last, &Range::last) - parts.begin()) + 1;
+    made->own.push_back({count, of_ranks.additions_in(begin, begin + count)});
+    begin += count;
+  }
+  return by_nodes_ = made;
 }
 
 /// Adds up the parts of the node's ranks, which begin so far behind this rank's slice.
 void TwoLevels::sum_subtrees(Piece& piece, std::span<const std::int64_t> offsets) {
-  const Shares& of_ranks = piece.message->parts_->of_ranks.shares();
   const TensorView& own = piece.own;
-  int next = numbers_in_node(piece).front();
-  for (const std::span<const Range> subtrees = piece.message->parts_->of_nodes.subtrees_of(mine_.node);
-       const Range& subtree : subtrees) {
-    const int first = next;
-    while (next < std::ssize(of_ranks.subtrees()) &&
-           of_ranks.subtrees()[static_cast<std::size_t>(next)].last <= subtree.last)
-      ++next;
-    const auto count = static_cast<std::size_t>(next - first);
-    const HostPieces parts{own.data(), 0, next - first, offsets.first(count)};
-    offsets = offsets.subspan(count);
-    const std::vector<std::uint8_t> additions = of_ranks.additions_in(first, next);
-    if (&subtree == &subtrees.back()) {
-      tree_sum_in_place(parts, own.dtype(), own.count(), {.additions = additions}, 0, 1);
-    } else {
-      tree_sum(parts, own.dtype(), own.count(), {.additions = additions},
-               static_cast<std::byte*>(piece.others.emplace_back(take_buffer(own.bytes())).data()));
-    }
+  for (const auto& [count, additions] : piece.message->by_nodes_->own) {
+    const HostPieces parts{own.data(), 0, count, offsets.first(static_cast<std::size_t>(count))};
+    offsets = offsets.subspan(static_cast<std::size_t>(count));
+    if (offsets.empty()) return tree_sum_in_place(parts, own.dtype(), own.count(), {.additions = additions}, 0, 1);
+    tree_sum(parts, own.dtype(), own.count(), {.additions = additions},
+             static_cast<std::byte*>(piece.others.emplace_back(take_buffer(own.bytes())).data()));
   }
 }
 
@@ -376,11 +388,11 @@ void TwoLevels::send(Piece& piece) {
   }
   const TensorView sent = piece.sent();
   RankParts parts;
-  if (piece.message->parts_) {
+  if (piece.message->by_nodes_) {
     for (const Buffer& other : piece.others)
       parts.own.push_back({static_cast<std::byte*>(other.data()), sent.shape(), sent.dtype()});
     parts.own.push_back(sent);
-    parts.numbers = piece.message->parts_->of_nodes.numbers();
+    parts.numbers = piece.message->by_nodes_->of_nodes.numbers();
   }
   piece.sum = piece.between.empty() ? between_->start(sent, piece.between_nodes, parts)
                                     : between_->start_scatter(sent, piece.between, piece.between_nodes, parts);
@@ -416,9 +428,11 @@ void TwoLevels::spread(const Piece& piece) const {
 /// All of a piece, at once, on all ranks of the node.
 void TwoLevels::meet(Piece piece) {
   const Sliced message{piece.memory, std::make_shared<const SliceMap>(piece.bounds, owners_in_order(node_->size()))};
-  if (const auto& parts = piece.message->parts_) {
-    sum_subtrees(piece, by_messages_.exchange_parts(piece.memory, parts->of_ranks.parts_of(piece.memory),
-                                                    numbers_in_node(piece), piece.bounds));
+  if (const auto& by_nodes = piece.message->by_nodes_) {
+    const Subtrees* const subtrees = piece.message->subtrees_;
+    const auto parts = subtrees ? subtrees->parts_of(piece.memory) : std::vector{piece.memory};
+    const auto offsets = by_messages_.exchange_parts(piece.memory, parts, by_nodes->numbers, piece.bounds);
+    if (piece.own.count() > 0) sum_subtrees(piece, offsets);
   } else {
     in_node({.kind = Request::Kind::to_owners, .slices = {&message, 1}});
   }

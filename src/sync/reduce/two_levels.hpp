@@ -17,8 +17,8 @@
 // half of a sum in slices is steps 1 to 4, without returning the sums of step 4 to the other nodes; the second half
 // returns them, and is step 5. A sum for one rank is made as a sum for all.
 //
-// Where ranks bring parts of several subtrees, a node adds up its own into the largest subtrees that it holds, and
-// brings several of them to step 4. Such a sum is not short.
+// Where ranks bring parts of several subtrees of the shards, or the shards of a node are not one subtree, a node adds
+// up its own into the largest subtrees that it holds, and brings several of them to step 4. Such a sum is not short.
 //
 // 16-bit floats are copied to f32 first, and go as long ones do: they are rounded once, at the end. The slices for each
 // carrier are those of Jia and others, "Highly Scalable Deep Learning Training System with Mixed-Precision" (2018).
@@ -72,6 +72,11 @@ class TwoLevels {
     int node, within;
   };
 
+  /// LOCAL. The nodes' shares, if so are those of the ranks.
+  Shares shares_of_nodes(const Shares& of_ranks) const { return of_ranks.over(ranks_of_nodes_); }
+
+  struct ByNodes;
+
   /// A message in pieces.
   class Message {
    public:
@@ -85,13 +90,8 @@ class TwoLevels {
     std::int64_t unsent_ = 0;  ///< bytes, about, of what this rank will send of pieces that it has not begun to send
     Tensor wide_ = {};         ///< what is summed in the place of `rounded_`, if that is of 16-bit floats
     std::optional<TensorView> rounded_ = {};
-    /// If ranks bring parts of several subtrees: how the nodes share them.
-    struct Parts {
-      const Subtrees& of_ranks;
-      Shares of_nodes;
-      std::vector<std::uint8_t> additions;  ///< over the nodes' subtrees
-    };
-    std::optional<Parts> parts_ = {};
+    const Subtrees* subtrees_ = nullptr;            ///< if ranks bring parts of several
+    std::shared_ptr<const ByNodes> by_nodes_ = {};  ///< if nodes may have several
   };
 
   /// LOCAL, never blocks. Returns whether there was something to do.
@@ -144,8 +144,8 @@ class TwoLevels {
   bool can_sum(const Piece& piece) const;
   bool must_meet(const Piece& piece) const;
   void sum_own(Piece& piece);
+  std::shared_ptr<const ByNodes> by_nodes(const Shares& of_ranks);
   void sum_subtrees(Piece& piece, std::span<const std::int64_t> offsets);
-  std::span<const int> numbers_in_node(const Piece& piece) const;
   void send(Piece& piece);
   void take_back(Piece& piece);
   void spread(const Piece& piece) const;
@@ -169,8 +169,10 @@ class TwoLevels {
   std::optional<ByMessages> over_first_ranks_;  ///< on these
   std::optional<SumsUnderWay> between_;         ///< on carriers
   Scratch packed_;
-  std::vector<Buffer> free_buffers_;  ///< for `converted`: later steps allocate none
-  std::uint64_t tasks_ = 0;           ///< started
+  std::optional<Shares> one_each_;           ///< of the last message whose ranks had one subtree each
+  std::shared_ptr<const ByNodes> by_nodes_;  ///< of the last message that had parts
+  std::vector<Buffer> free_buffers_;         ///< for `converted`: later steps allocate none
+  std::uint64_t tasks_ = 0;                  ///< started
   /// Those that this rank has not begun, whose sum over the node is not made, that are between the nodes, and that
   /// other ranks of the node have not ended. In order.
   std::deque<Piece> to_begin_, to_sum_, between_nodes_, to_end_;

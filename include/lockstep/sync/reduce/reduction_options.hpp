@@ -45,7 +45,7 @@ struct ReductionOptions {
   /// How values are combined over the ranks.
   enum class Kind : std::uint8_t {
     automatic,      ///< the fixed order's bits on the host, the backend's order on GPUs
-    fixed_order,    ///< one tree over the ranks: the bits do not depend on how many ranks share the work
+    fixed_order,    ///< the bits of one tree over the ranks: they do not depend on how many ranks share the work
     backend_order,  ///< the communicator's best way; the bits may depend on the number of ranks
     hierarchical,   ///< within each node, then between nodes. On GPUs NCCL's own, as backend_order
     to_one_rank,    ///< everything to one rank, which combines it, and back
