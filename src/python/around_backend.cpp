@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
@@ -39,6 +40,16 @@ std::vector<std::vector<at::Tensor>> aliases_of(const std::vector<std::vector<at
   std::vector<std::vector<at::Tensor>> aliases;
   for (const auto& each : lists) aliases.push_back(aliases_of(each));
   return aliases;
+}
+
+/// What gives sparse tensors the elements that aliases of them have got: these have other memory then.
+std::function<void()> copies_of_sparse(const std::vector<at::Tensor>& aliases, const std::vector<at::Tensor>& tensors) {
+  if (std::ranges::all_of(tensors, [](const at::Tensor& each) { return each.layout() == at::kStrided; })) return {};
+  return [aliases, tensors] {
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      if (tensors[i].layout() != at::kStrided) at::Tensor{tensors[i]}.copy_(aliases[i]);
+  };
 }
 
 /// "float32[3]" if each of a list is like this tensor, otherwise the shapes of all: those of a list may differ.
@@ -81,10 +92,12 @@ WorkPtr AroundBackend::make(Agreed call) {
     coalesced_->begins.push_back(std::move(call.begin));
     coalesced_->tensors.insert(coalesced_->tensors.end(), call.tensors.begin(), call.tensors.end());
     coalesced_->result.insert(coalesced_->result.end(), call.result.begin(), call.result.end());
+    if (call.finish) coalesced_->finish.push_back(std::move(call.finish));
     coalesced_->agreements.push_back(agreement);
     return nullptr;  // torch asks for that of endCoalescing
   }
   collective.result = std::move(call.result);
+  if (call.finish) collective.finish.push_back(std::move(call.finish));
   return end_at(*collectives_, std::move(collective), call.tensors, {agreement},
                 [inner = inner_, check, begin = std::move(call.begin)] {
                   check();
@@ -111,6 +124,7 @@ WorkPtr AroundBackend::endCoalescing() {
   Collective collective = begin(OpType::COALESCED, {});
   collective.text = fmt::format("{} calls together", calls.begins.size());
   collective.result = std::move(calls.result);
+  collective.finish = std::move(calls.finish);
   const std::scoped_lock lock{mutex_};
   return end_at(*collectives_, std::move(collective), calls.tensors, std::move(calls.agreements),
                 [inner = inner_, checks = std::move(calls.checks), begins = std::move(calls.begins)] {
@@ -124,36 +138,39 @@ WorkPtr AroundBackend::endCoalescing() {
 // Sums.
 
 WorkPtr AroundBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return make({.type = OpType::ALLREDUCE,
-               .timeout = options.timeout,
-               .text = fmt::format("all_reduce: {} of {}", name_of(options.reduceOp), text_of(tensors)),
-               .tensors = tensors,
-               .result = tensors,
-               .begin = [tensors = aliases_of(tensors), options](Backend& inner) mutable {
-                 return inner.allreduce(tensors, options);
-               }});
+  const Tensors aliases = aliases_of(tensors);
+  return make(
+      {.type = OpType::ALLREDUCE,
+       .timeout = options.timeout,
+       .text = fmt::format("all_reduce: {} of {}", name_of(options.reduceOp), text_of(tensors)),
+       .tensors = tensors,
+       .result = tensors,
+       .begin = [tensors = aliases, options](Backend& inner) mutable { return inner.allreduce(tensors, options); },
+       .finish = copies_of_sparse(aliases, tensors)});
 }
 
 WorkPtr AroundBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  const Tensors aliases = aliases_of(tensors);
   return make({.type = OpType::_ALLREDUCE_SPARSE,
                .timeout = options.timeout,
                .text = fmt::format("all_reduce: {} of {}", name_of(options.reduceOp), text_of(tensors)),
                .tensors = tensors,
                .result = tensors,
-               .begin = [tensors = aliases_of(tensors), options](Backend& inner) mutable {
-                 return inner.allreduce_sparse(tensors, options);
-               }});
+               .begin = [tensors = aliases,
+                         options](Backend& inner) mutable { return inner.allreduce_sparse(tensors, options); },
+               .finish = copies_of_sparse(aliases, tensors)});
 }
 
 WorkPtr AroundBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  const Tensors aliases = aliases_of(tensors);
   return make({.type = OpType::ALLREDUCE_COALESCED,
                .timeout = options.timeout,
                .text = fmt::format("all_reduce_coalesced: {} of {}", name_of(options.reduceOp), text_of(tensors)),
                .tensors = tensors,
                .result = tensors,
-               .begin = [tensors = aliases_of(tensors), options](Backend& inner) mutable {
-                 return inner.allreduce_coalesced(tensors, options);
-               }});
+               .begin = [tensors = aliases,
+                         options](Backend& inner) mutable { return inner.allreduce_coalesced(tensors, options); },
+               .finish = copies_of_sparse(aliases, tensors)});
 }
 
 WorkPtr AroundBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {

@@ -81,6 +81,7 @@ class AroundBackend final : public AgreedBackend {
     Tensors tensors;   ///< what the call uses
     Tensors result;    ///< what its future gets
     Begin begin;
+    std::function<void()> finish = {};  ///< what is done once the call has ended; may be null
     /// What the ranks exchange, and what each then looks at, before it begins; nothing if they are null.
     std::function<Group::Request(Group&, const Here&)> submit = {};
     std::function<void(const Here&)> check = {};
@@ -107,6 +108,7 @@ class AroundBackend final : public AgreedBackend {
     std::vector<std::function<void()>> checks;
     std::vector<Begin> begins;
     Tensors tensors, result;
+    std::vector<std::function<void()>> finish;
     std::vector<std::shared_ptr<Task>> agreements;  ///< last, as in InnerCalls::Parts
   };
   std::optional<Coalesced> coalesced_;
