@@ -27,15 +27,15 @@ for as long as ``torch.distributed`` lets it (30 minutes).
 **Around another backend.** ``"lockstep_nccl"``, ``"lockstep_gloo"`` and :func:`around` agree in the same way, and then
 another backend makes the call.
 
+**The same bits on any number of ranks.** :class:`DataParallel` trains a module so.
+
 Under MPI's launcher, importing the module also lets ``init_process_group`` of any other backend find its ranks without
 an address: gloo gets a store from lockstep.
 """
 
 import atexit as _atexit
 import contextlib as _contextlib
-import ctypes as _ctypes
 import datetime as _datetime
-import hashlib as _hashlib
 import importlib as _importlib
 import itertools as _itertools
 import os as _os
@@ -47,10 +47,11 @@ import torch as _torch
 import torch.distributed as _distributed
 import typing_extensions as _typing_extensions
 
-from . import DriftError as _DriftError
+from ._data_parallel import DataParallel
 from ._extension import core as _core
+from ._replicas import check_replicas
 
-__all__ = ["around", "check_replicas", "working_alone"]
+__all__ = ["DataParallel", "around", "check_replicas", "working_alone"]
 
 # For how long a rank waits for another in silence, without a timeout of the program's.
 _WARNING_AFTER = _datetime.timedelta(seconds=60)
@@ -232,44 +233,6 @@ def working_alone() -> _typing.Iterator[None]:
         yield
     finally:
         del alone
-
-
-def check_replicas(module: _torch.nn.Module, group: _distributed.ProcessGroup | None = None) -> None:
-    """Compares a module's parameters and buffers, byte by byte, on all ranks of the group, each of which calls this.
-    Raises :class:`lockstep.DriftError` on every rank if they differ, with the first that does and whose is another. ::
-
-        if step % 1000 == 0:
-            lockstep.torch.check_replicas(model)
-
-    What is sent is a digest of each."""
-    named = [("parameter", *each) for each in module.named_parameters()]
-    named += [("buffer", *each) for each in module.named_buffers()]
-    mine = [(f"{kind} {name!r}", _digest(tensor.detach())) for kind, name, tensor in named]
-    of_ranks = [None] * _distributed.get_world_size(group)
-    _distributed.all_gather_object(of_ranks, mine, group=group)
-    if all(each == of_ranks[0] for each in of_ranks):
-        return
-    for index in range(max(map(len, of_ranks))):
-        here = [each[index] if index < len(each) else ("nothing", "") for each in of_ranks]
-        if len(set(here)) > 1:
-            raise _DriftError("the replicas differ: " + _difference(here))
-
-
-def _digest(tensor):
-    tensor = tensor.cpu().contiguous()
-    kind = f"{tensor.dtype} {tuple(tensor.shape)} "
-    return _hashlib.blake2b(kind.encode() + _ctypes.string_at(tensor.data_ptr(), tensor.nbytes), digest_size=16).hexdigest()
-
-
-def _difference(values):
-    """Of what ranks have: the usual, and who has something else."""
-    usual = max(values, key=values.count)
-    others = [rank for rank, value in enumerate(values) if value != usual]
-    names = {name for name, _ in values}
-    which = f"rank {others[0]} has" if len(others) == 1 else f"ranks {', '.join(map(str, others))} have"
-    if len(names) == 1:
-        return f"{which} another {usual[0]} than rank {values.index(usual)}"
-    return f"{which} {values[others[0]][0]} where rank {values.index(usual)} has {usual[0]}"
 
 
 def register() -> None:

@@ -292,6 +292,12 @@ WorkPtr AgreedBackend::barrier(const c10d::BarrierOptions& options) {
   return end(std::move(collective));
 }
 
+WorkPtr AgreedBackend::agree(const std::string& call) {
+  Collective collective = begin(OpType::BARRIER, {});
+  add(collective, call, [&](Group& group) { return group.submit_barrier(collective.here); });
+  return end(std::move(collective));
+}
+
 // Parts of any length.
 
 WorkPtr AgreedBackend::swap(Collective collective, const Tensors& inputs, const Tensors& outputs) {

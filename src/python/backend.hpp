@@ -54,6 +54,10 @@ class AgreedBackend : public c10d::Backend {
                                                       const c10d::ReduceScatterOptions& options) override;
   c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::ReduceScatterOptions& options) override;
+  /// Adds up the ranks' tensors, in place. Those of floating-point numbers are the sums of the ranks' shares of so many
+  /// shards (Range::of_rank), whose tree this goes on with. `call` says what it is for: "backward: step 3", and the
+  /// ranks compare it.
+  c10::intrusive_ptr<c10d::Work> sum_over_shards(const std::string& call, Tensors tensors, int shards);
 
   // In backend.cpp.
   c10::intrusive_ptr<c10d::Work> broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
@@ -74,6 +78,8 @@ class AgreedBackend : public c10d::Backend {
                                                std::vector<std::int64_t>& input_sizes,
                                                const c10d::AllToAllOptions& options) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
+  /// A barrier of ranks that say the same.
+  c10::intrusive_ptr<c10d::Work> agree(const std::string& call);
 
   // In backend_messages.cpp.
   c10::intrusive_ptr<c10d::Work> send(Tensors& tensors, int to, int tag) override;

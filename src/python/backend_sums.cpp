@@ -81,6 +81,18 @@ WorkPtr AgreedBackend::allreduce_coalesced(Tensors& tensors, const c10d::Allredu
   return end(std::move(collective));
 }
 
+WorkPtr AgreedBackend::sum_over_shards(const std::string& call, Tensors tensors, int shards) {
+  Collective collective = begin(OpType::ALLREDUCE_COALESCED, {});
+  for (const at::Tensor& each : tensors) require_on_host(each, collective.here);
+  for (const at::Tensor& each : tensors) {
+    const at::Tensor memory = to_change(collective, each);
+    const Group::SumOptions options{.shards = memory.is_floating_point() ? shards : 0};
+    add(collective, fmt::format("{}, {}", call, text_of(each)),
+        [&](Group& group) { return group.submit_all_reduce(*numbers_of(memory), options, collective.here); });
+  }
+  return end(std::move(collective));
+}
+
 WorkPtr AgreedBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   Collective collective = begin(OpType::REDUCE, options.timeout);
   const at::Tensor& tensor = only(tensors, collective.here);

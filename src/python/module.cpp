@@ -8,9 +8,11 @@
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <lockstep/core/order/range.hpp>
 #include <lockstep/job/runtime/runtime.hpp>
 
 #include "core/base/loaded_part.hpp"
+#include "core/order/sample_order.hpp"
 #include "python/around_backend.hpp"
 #include "python/arrays.hpp"
 #include "python/backend.hpp"
@@ -68,6 +70,16 @@ PYBIND11_MODULE(_core, module) {
   module.def("exact_sum", &exact_sum);
   module.def("same_on_all", &same_on_all);
 
+  module.def("shards_of_rank", [](int shards, int ranks, int rank) {
+    const lockstep::Range own = lockstep::Range::of_rank(shards, ranks, rank);
+    return std::pair{own.first, own.last};
+  });
+  module.def("rows_of_shard", [](std::int64_t batch, int shards, std::int64_t shard) {
+    const lockstep::Range rows = lockstep::Range::of_shard(batch, shards, shard);
+    return std::pair{rows.first, rows.last};
+  });
+  module.def("sample_order", &lockstep::sample_order);
+
   py::class_<JobStore, c10::intrusive_ptr<JobStore>>(module, "Store",
                                                      py::module_::import("torch._C._distributed_c10d").attr("Store"))
       .def(py::init([](milliseconds timeout) { return c10::make_intrusive<JobStore>(timeout); }));
@@ -76,7 +88,9 @@ PYBIND11_MODULE(_core, module) {
       .def(py::init([](std::string name, std::vector<int> ranks, milliseconds timeout) {
              return c10::make_intrusive<AgreedBackend>(std::move(name), std::move(ranks), timeout);
            }),
-           without_lock);
+           without_lock)
+      .def("sum_over_shards", &AgreedBackend::sum_over_shards, without_lock)
+      .def("agree", &AgreedBackend::agree, without_lock);
   py::class_<AroundBackend, c10::intrusive_ptr<AroundBackend>, AgreedBackend>(module, "AroundBackend")
       .def(py::init([](std::string name, std::vector<int> ranks, milliseconds timeout, AroundBackend::Inner inner) {
              return c10::make_intrusive<AroundBackend>(std::move(name), std::move(ranks), timeout, std::move(inner));

@@ -12,9 +12,11 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/core/order/range.hpp>
 #include <lockstep/core/tensor/tensor.hpp>
 #include <lockstep/core/values/values.hpp>
 #include <lockstep/sync/group/group.hpp>
+#include <lockstep/sync/reduce/fixed_order.hpp>
 
 #include "support/any_request.hpp"
 #include "support/ranks.hpp"
@@ -64,6 +66,32 @@ TEST_CASE("a sum that was submitted has the bits of one that blocks, whatever it
   std::ranges::reverse(requests);
   for (auto& request : requests) request.wait();
   CHECK(std::ranges::equal(submitted, blocking, are_same_bits));
+  expect_in_step();
+}
+
+TEST_CASE("a sum over shards that was submitted has the bits of one rank that has all of them") {
+  if (are_on_gpus()) return;
+  Group all = group_of_all();
+  constexpr int shards = 6;  // on 4 ranks, in another tree than that of 4 parts
+  const auto tree = [](const Range& own) {
+    FixedOrderAccumulator sum{DType::f32, 40'000};
+    for (std::int64_t shard = own.first; shard < own.last; ++shard) {
+      std::ranges::copy(random_values(40'000, static_cast<int>(shard)), sum.next().elements<float>().begin());
+      sum.push();
+    }
+    std::vector<float> values(40'000);
+    sum.finish({reinterpret_cast<std::byte*>(values.data()), {std::ssize(values)}, DType::f32});
+    return values;
+  };
+  const std::vector<float> expected = tree({0, shards});
+  std::vector<float> whole = tree(Range::of_rank(shards, ranks(), rank())), on_last = whole;
+  Group::Request first = all.submit_all_reduce(std::span{whole}, {.shards = shards});
+  all.submit_reduce(std::span{on_last}, last(), {.shards = shards}).wait();
+  first.wait();
+  CHECK(are_same_bits(whole, expected));
+  if (rank() == last()) CHECK(are_same_bits(on_last, expected));
+  if (ranks() > 1) CHECK_THROWS_AS(all.submit_all_reduce(std::span{whole}, {.shards = 1}), InvalidArgument);
+  CHECK_THROWS_AS(all.submit_all_reduce(std::span{whole}, {.op = ReduceOp::exact_sum, .shards = 8}), InvalidArgument);
   expect_in_step();
 }
 

@@ -119,6 +119,44 @@ elif case == "replicas":
         lockstep.torch.check_replicas(net)
     except lockstep.DriftError as error:
         say(error)
+elif case == "shards":
+    torch.manual_seed(0)
+    net = lockstep.torch.DataParallel(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)), shards=4,
+                                      attest_every=2)
+    own = next(iter(net.loader(torch.ones(16, 3), batch_size=8)))
+
+    def step(loss_of=lambda shard: (net(shard).sum(), len(shard))):
+        return net.backward(own, loss_of)  # step
+
+    def refused(call):
+        try:
+            call()
+        except (lockstep.DriftError, lockstep.InvalidArgument) as error:
+            return f"{type(error).__name__}: {error}"
+        raise AssertionError("nothing was raised")
+
+    made = step()
+    say("module: " + caught(lambda: lockstep.torch.DataParallel(torch.nn.Linear(3, 3 + is_odd))))
+    say("loader: " + caught(lambda: net.loader(torch.ones(16 + is_odd, 3), batch_size=8)))
+    say("end: " + caught(dist.barrier if is_odd else step))
+    say("misuse: " + "; ".join(map(refused, (
+        lambda: net(torch.ones(2, 3)).sum().backward(),
+        lambda: net.backward([], None),
+        lambda: step(lambda shard: net(shard).sum()),
+        lambda: lockstep.torch.DataParallel(torch.nn.Linear(3, 3), shards=1),
+        lambda: lockstep.torch.DataParallel(torch.nn.SyncBatchNorm(3)),
+        lambda: lockstep.torch.DataParallel(torch.nn.Linear(3, 3).bfloat16()),
+    ))))
+    assert step() == made  # none of these has left a trace
+    if is_odd:
+        with torch.no_grad():
+            net.module[0].bias[1] += 1e-7
+    say("drift: " + refused(step))
+    net = lockstep.torch.DataParallel(net.module, shards=4)  # of rank 0 again
+    if is_odd:
+        with torch.no_grad():
+            net(torch.ones(4, 3))
+    say("buffers: " + caught(lambda: net.backward(own, lambda shard: (net(shard).sum(), 1))))
 elif case == "not-caught":
     (dist.barrier if is_odd else usual)()
 elif case == "raises":

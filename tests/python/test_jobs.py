@@ -64,6 +64,31 @@ def test_pytorch_suite():
     assert passed and int(passed[1]) >= 90, done.stdout
 
 
+def test_shards():
+    """The same bytes on 1, 2, 3 and 4 ranks, which one job has as groups, and in another job."""
+    alone, on_four = job(1, "shards.py"), job(4, "shards.py")
+    assert (alone.returncode, alone.stderr, on_four.returncode, on_four.stderr) == (0, "", 0, ""), (alone, on_four)
+    assert len(alone.stdout.splitlines()) == 2 and alone.stdout == on_four.stdout
+
+
+def test_shards_that_differ():
+    done = job(3, "failing.py", "shards")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for case, *words in (
+        ("module", "DataParallel #", "(failing.py:", "Linear with 16 trained", "Linear with 12 trained"),
+        ("loader", "DataParallel.loader #", "(failing.py:", "17 samples in batches of 8", "16 samples in batches of 8"),
+        ("end", "replica 2 ", "barrier #", "DataParallel.backward #", f"failing.py:{line_of('# step')}",
+         "step 1, in 4 shards"),
+        ("misuse", "a forward pass in training", "of 0 shards", "its number of samples", "1 shard for 3 ranks",
+         "SyncBatchNorm", "bfloat16"),
+        ("drift", "the replicas differ: rank 2 has another parameter '0.bias' than rank 0"),
+        ("buffers", "step 0 after a change of buffer '1.running_mean' and 2 more ("),
+    ):
+        said = [line for line in lines if line.split(": ")[1] == case]
+        assert len(said) == 3 and all(word in line for line in said for word in words), said
+
+
 USUAL = line_of("# usual")
 
 

@@ -24,6 +24,7 @@
 #include "core/base/element_type.hpp"
 #include "core/comm/exchange_queue.hpp"
 #include "core/comm/messenger.hpp"
+#include "core/order/shares.hpp"
 #include "core/tensor/convert.hpp"
 #include "sync/group/host_copies.hpp"
 #include "sync/group/replica_group.hpp"
@@ -44,10 +45,14 @@ void require_rank(const Group& group, int rank, std::string_view role) {
 }
 
 void require_sum(const TensorView& values, const Group::SumOptions& options) {
+  if (options.shards < 0)
+    throw InvalidArgument{fmt::format("a sum over {} shards: expected 0 or more", options.shards)};
   if (options.op == ReduceOp::exact_sum) {
     require_exact(values);
     if (options.wire)
       throw InvalidArgument{fmt::format("an exact sum sent as {}: expected no wire type", name_of(*options.wire))};
+    if (options.shards > 0)
+      throw InvalidArgument{fmt::format("an exact sum over {} shards: expected no shards", options.shards)};
     return;
   }
   if (options.op != ReduceOp::sum)
@@ -57,6 +62,12 @@ void require_sum(const TensorView& values, const Group::SumOptions& options) {
   if (options.wire && (!is_16_bit_float(*options.wire) || values.dtype() != DType::f32))
     throw InvalidArgument{
         fmt::format("{} sent as {}: expected f32 sent as f16 or bf16", describe(values), name_of(*options.wire))};
+}
+
+/// "sum of f32[3], over 8 shards"
+std::string sum_text(const TensorView& values, const Group::SumOptions& options) {
+  return fmt::format("{} of {}{}", name_of(options.op), describe(values),
+                     options.shards > 0 ? fmt::format(", over {} shards", options.shards) : "");
 }
 
 /// Whether `all` has a block like `one` for each of `ranks`.
@@ -167,6 +178,11 @@ struct Group::Request::State : std::enable_shared_from_this<State> {
     return Request{shared_from_this()};
   }
 
+  detail::SumRule rule_of(const SumOptions& options) {
+    if (options.shards > 0) additions = Shares{options.shards, of.size()}.additions();
+    return {.is_exact = options.op == ReduceOp::exact_sum, .additions = additions};
+  }
+
   /// A sum of `values`, of which this rank gets `result`, which may be `values` itself; both are on the host.
   /// `start_on(sums, values, result)` starts it on a way of Plane::sums.
   template <class StartOn>
@@ -216,6 +232,7 @@ struct Group::Request::State : std::enable_shared_from_this<State> {
   Group of;
   Here here;
   detail::HostCopies copies;
+  std::vector<std::uint8_t> additions = {};        ///< of a sum over shards
   std::shared_ptr<RequestQueue::Request> request;  ///< null before it is submitted
   std::atomic<bool> is_over = false;               ///< and its values are where they belong
 };
@@ -234,21 +251,21 @@ void Group::Request::wait(const std::function<void()>& meanwhile) {
 
 Group::Request Group::submit_all_reduce(const TensorView& values, const SumOptions& options, Here here) {
   require_sum(values, options);
-  const detail::SumRule rule{.is_exact = options.op == ReduceOp::exact_sum};
   const auto state = std::make_shared<Request::State>(*this, here);
+  const detail::SumRule rule = state->rule_of(options);
   const TensorView all = state->copies.of(values, Use::both);
-  return state->sum(fmt::format("all_reduce: {} of {}", name_of(options.op), describe(all)), options.wire, all, all,
+  return state->sum("all_reduce: " + sum_text(all, options), options.wire, all, all,
                     [rule](auto& sums, const TensorView& from, const TensorView&) { return sums.start(from, rule); });
 }
 
 Group::Request Group::submit_reduce(const TensorView& values, int root, const SumOptions& options, Here here) {
   require_rank(*this, root, "submit_reduce with root");
   require_sum(values, options);
-  const detail::SumRule rule{.is_exact = options.op == ReduceOp::exact_sum};
   const auto state = std::make_shared<Request::State>(*this, here);
+  const detail::SumRule rule = state->rule_of(options);
   const TensorView all = state->copies.of(values, use_of(true, rank() == root));
-  return state->sum(fmt::format("reduce: {} of {} on rank {}", name_of(options.op), describe(all), root), options.wire,
-                    all, all, [rule, root](auto& sums, const TensorView& from, const TensorView&) {
+  return state->sum(fmt::format("reduce: {} on rank {}", sum_text(all, options), root), options.wire, all, all,
+                    [rule, root](auto& sums, const TensorView& from, const TensorView&) {
                       return sums.start_to_one(from, rule, root);
                     });
 }
@@ -257,12 +274,12 @@ Group::Request Group::submit_reduce_scatter(const TensorView& all, const TensorV
                                             Here here) {
   require_blocks(are_blocks(mine, all, size()), "reduce_scatter", all, mine, size());
   require_sum(all, options);
-  const detail::SumRule rule{.is_exact = options.op == ReduceOp::exact_sum};
   std::vector<std::int64_t> bounds;
   for (int rank = 0; rank <= size(); ++rank) bounds.push_back(rank * mine.count());
   const auto state = std::make_shared<Request::State>(*this, here);
-  return state->sum(fmt::format("reduce_scatter: {} of {}", name_of(options.op), describe(all)), options.wire,
-                    state->copies.of(all, Use::sends), state->copies.of(mine, Use::receives),
+  const detail::SumRule rule = state->rule_of(options);
+  return state->sum("reduce_scatter: " + sum_text(all, options), options.wire, state->copies.of(all, Use::sends),
+                    state->copies.of(mine, Use::receives),
                     [rule, bounds](auto& sums, const TensorView& from, const TensorView& to) {
                       return sums.start_scatter(from, bounds, to, rule);
                     });

@@ -57,6 +57,10 @@ struct ReductionOptions {
     /// type, added up in f32, and rounded again. A rank alone keeps its values.
     std::optional<DType> wire = {};
     ReduceOp op = ReduceOp::sum;  ///< or exact_sum, without a wire type
+    /// Each rank brings the sum of its share of so many shards (Range::of_rank, FixedOrderAccumulator), and the result
+    /// has the same bits on any number of ranks. 0: each brings a part of its own. InvalidArgument for fewer shards
+    /// than ranks, and for an exact sum.
+    int shards = 0;
   };
 
   /// How tensors become messages. Sums in the fixed order have the same bits with each. The default is into_packs(1).
