@@ -5,7 +5,6 @@
 #include <bit>
 #include <type_traits>
 
-#include "core/base/element_type.hpp"
 #include "core/base/wide_loop.hpp"
 #include "core/device/gpu_backend.hpp"
 #include "sync/reduce/dispatch.hpp"
@@ -163,8 +162,11 @@ bool on_gpu(const Stream& stream) {
 
 void tree_sum(const Pieces& pieces, const SumRule& rule, const TensorView& sum, Stream& stream) {
   if (on_gpu(stream)) return gpu_backend().tree_sum(pieces, rule, sum, stream);
-  const auto size = static_cast<std::int64_t>(size_of(sum.dtype()));
-  tree_sum({pieces.first.data(), pieces.stride * size, pieces.count}, sum.dtype(), sum.count(), rule, sum.data());
+  with_element_type(sum.dtype(), [&]<class T>() {
+    auto* const first = reinterpret_cast<std::byte*>(pieces.first.elements<T>().data());
+    const HostPieces on_host{first, pieces.stride * static_cast<std::int64_t>(sizeof(T)), pieces.count};
+    tree_sum(Places<T>{on_host}, rule, sum.count(), sum.elements<T>().data());
+  });
 }
 
 void tree_sum(const HostPieces& pieces, DType dtype, std::int64_t elements, const SumRule& rule, std::byte* sum) {
