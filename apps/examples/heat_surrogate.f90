@@ -1,6 +1,6 @@
 ! Heat in a rod, whose cells the ranks share. While they compute, they train a model of how well the material conducts at
 ! the temperatures around a cell. A second rod then asks the model. All of it has the same bits on 1 to 4 ranks:
-! mpirun -n 2 heat_surrogate net.pt, where net.pt is a model of torch.jit that makes two numbers of three.
+! mpirun -n 2 heat_surrogate net.pt, where net.pt is a TorchScript model with three inputs and two outputs.
 program heat_surrogate
   use, intrinsic :: iso_fortran_env, only: int64, real64
   use mpi_f08

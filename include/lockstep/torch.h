@@ -74,7 +74,7 @@ typedef struct lockstep_model_options {
    * too, the weights have the same bits on any number of ranks. */
   int shards;
 
-  /** With how many threads a rank computes during these calls. With 0, as many as the program does (OMP_NUM_THREADS).
+  /** With how many threads a rank computes during these calls; 0: with as many as the program uses (OMP_NUM_THREADS).
    * The default is 1, since most programs have a rank for each core. May differ between ranks. */
   int threads;
 
@@ -118,8 +118,8 @@ LOCKSTEP_C_API int lockstep_model_save(lockstep_model* model, const char* file, 
 /** COLL, blocking. Writes all that a training needs to go on to the same bits as `folder`/step-N: weights, state of the
  * optimizer and number of steps, for any number of ranks. Returns when it would survive a crash of the machine. Keeps
  * the newest three. Checkpoints of later steps, which this training has not made, become step-N.aside. Until the model
- * is freed or uses another folder, no other model or process can write there. LOCKSTEP_CHECKPOINT on rank 0 if it
- * cannot be written. */
+ * is freed or uses another folder, no other model or process can write there. `folder` may not be called latest, best
+ * or step-N. LOCKSTEP_CHECKPOINT on rank 0 if it cannot be written. */
 LOCKSTEP_C_API int lockstep_model_checkpoint(lockstep_model* model, const char* folder, const char* at);
 
 /** COLL, blocking. Goes on from the newest complete checkpoint in the folder `from`, or from the checkpoint that `from`

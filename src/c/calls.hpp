@@ -44,11 +44,12 @@ void require(bool holds, fmt::format_string<Values...> otherwise, Values&&... va
   if (!holds) throw Exception{fmt::format(otherwise, std::forward<Values>(values)...)};
 }
 
-/// Unless the program knows the members of `options` that the library knows.
+/// Unless the program knows the members of `options` that the library knows. Returns them.
 template <class Options>
-void require_size(const Options& options, const char* defaults) {
+const Options& require_size(const Options& options, const char* defaults) {
   require(options.size == sizeof options, "the options have size {}; expected {}, as {} says", options.size,
           sizeof options, defaults);
+  return options;
 }
 
 /// Unless `count` elements of `bytes` bytes can be at `values`.

@@ -10,7 +10,6 @@
 
 #include "c/calls.hpp"
 #include "c/live_groups.hpp"
-#include "core/control/phase_table.hpp"
 
 // The functions themselves, which take a place.
 #undef lockstep_group_create
@@ -30,11 +29,8 @@ void require_mpi() {
 
 RuntimeOptions options_of(const lockstep_options* given, int communicator) {
   RuntimeOptions options;
-  if (!Runtime::exists()) {
-    // Sums of memory of the host. A job that a C++ part of the program has begun may have GPUs.
-    options.device = "cpu";
-    advise_late_ranks("a longer stall_timeout of the first group lets the others wait for it");
-  }
+  // Sums of memory of the host. A job that a C++ part of the program has begun may have GPUs.
+  if (!Runtime::exists()) options.device = "cpu";
   options.communicator = communicator;
   options.on_failure = RuntimeOptions::OnFailure::report;
   if (!given) return options;

@@ -55,8 +55,8 @@ std::unique_ptr<lockstep_group> take_live_group(const lockstep_group* handle);
 
 /// LOCAL, on the thread of the groups. Names what this process does from here on, for sentences about a lost rank.
 void name_phase(lockstep_group& group, std::string_view name);
-/// LOCAL, on the thread of the groups. Shows that name again at its end, after a call that takes its place in
-/// sentences, also if that fails.
+/// LOCAL, on the thread of the groups. When destroyed, shows that name again: for calls after which sentences would
+/// show something else, whether they succeed or fail.
 struct PhaseAgain {
   LOCKSTEP_PARTS_API ~PhaseAgain();
 };

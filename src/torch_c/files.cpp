@@ -1,11 +1,13 @@
 // What models write to files, and read from them.
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -39,24 +41,16 @@ fs::path without_slash(const fs::path& path) {
   return normal.has_filename() ? normal : normal.parent_path();
 }
 
-/// LOCAL, on the chief. Whether it is one checkpoint, or has the name of one.
-bool is_checkpoint(const fs::path& path) {
+bool has_name_of_one(const fs::path& path) {
   const std::string name = path.filename().string();
-  return name == latest_link || name == best_link || step_in(name.substr(0, name.find(aside_suffix))) ||
-         has_manifest(path);
+  return name == latest_link || name == best_link || step_in(name.substr(0, name.find(aside_suffix)));
 }
 
-CheckpointManager& checkpoints_in(lockstep_model& model, const fs::path& folder) {
-  if (!model.checkpoints || model.folder != folder) {
-    model.checkpoints.reset();
-    model.folder = folder;
-    model.writes = false;
-    model.checkpoints.emplace(
-        model.strategy,
-        CheckpointManager::Options{
-            .folder = folder, .training = {{"optimizer", model.training.optimizer}, {"loss", model.training.loss}}});
-  }
-  return *model.checkpoints;
+std::unique_ptr<CheckpointManager> make_manager(lockstep_model& model, const fs::path& folder) {
+  return std::make_unique<CheckpointManager>(
+      model.strategy,
+      CheckpointManager::Options{.folder = folder,
+                                 .training = {{"optimizer", model.training.optimizer}, {"loss", model.training.loss}}});
 }
 
 /// The number of steps made.
@@ -67,15 +61,25 @@ std::int64_t take_weights(lockstep_model& model, const char* file, const Here& h
   return model.steps;
 }
 
-/// The same; -1 if there is no checkpoint.
+/// The same; -1 if there is no checkpoint. Another folder becomes the model's once it has gone on from there.
 std::int64_t go_on_from(lockstep_model& model, const fs::path& path, const Here& here) {
-  const bool is_one = model.strategy.broadcast_object([&] { return is_checkpoint(path); }, here).value();
-  CheckpointManager& checkpoints = checkpoints_in(model, is_one ? without_slash(path.parent_path() / ".") : path);
-  const auto resumed = is_one ? std::optional{checkpoints.resume(path, here)} : checkpoints.resume_latest(here);
-  return resumed ? model.steps = resumed->step : -1;
+  const auto is_here = [&] { return has_name_of_one(path) || has_manifest(path); };
+  const bool is_one = model.strategy.broadcast_object(is_here, here).value();
+  const fs::path folder = is_one ? without_slash(path.parent_path() / ".") : path;
+  const bool is_known = model.checkpoints && (is_one || model.folder == folder);
+  auto another = is_known ? nullptr : make_manager(model, folder);
+  CheckpointManager& manager = another ? *another : *model.checkpoints;
+  const auto resumed = is_one ? std::optional{manager.resume(path, here)} : manager.resume_latest(here);
+  if (!resumed) return -1;
+  if (another) {
+    model.checkpoints = std::move(another);
+    model.folder = folder;
+    model.writes = false;
+  }
+  return model.steps = resumed->step;
 }
 
-void write_script(torch::jit::Module& module, const char* path) {
+std::int32_t write_script(torch::jit::Module& module, const char* path) {
   std::ostringstream stream;
   module.eval();
   in_line([&] { module.save(stream); });
@@ -83,6 +87,7 @@ void write_script(torch::jit::Module& module, const char* path) {
   NewFile file{path, "model"};
   file.write(std::as_bytes(std::span{text}));
   file.commit();
+  return 0;
 }
 
 }  // namespace
@@ -97,11 +102,7 @@ int lockstep_model_save(lockstep_model* model, const char* file, const char* at)
       [&](lockstep_model& live, Group& ranks, const Here& here) {
         ranks.agree(fmt::format("file {}", file), here);
         if (are_weights(file)) return save_weights(live.strategy, file, {}, here);
-        const auto write = [&] {
-          write_script(*live.net, file);
-          return std::int32_t{0};
-        };
-        (void)live.strategy.broadcast_object(write, here);
+        (void)live.strategy.broadcast_object([&] { return write_script(*live.net, file); }, here);
       });
 }
 
@@ -110,15 +111,19 @@ int lockstep_model_checkpoint(lockstep_model* model, const char* folder, const c
       "lockstep_model_checkpoint", model, at,
       [&](lockstep_model& live) {
         require_path(folder, "the folder");
+        require(!has_name_of_one(without_slash(folder)), "{} has the name of a checkpoint; expected that of a folder",
+                folder);
         require(!another_writes(without_slash(folder), live),
                 "another model has its checkpoints in {}; expected a folder for each", folder);
       },
       [&](lockstep_model& live, Group& ranks, const Here& here) {
         ranks.agree(fmt::format("folder {}", folder), here);
-        CheckpointManager& checkpoints = checkpoints_in(live, without_slash(folder));
+        const fs::path path = without_slash(folder);
+        if (live.folder != path) live.checkpoints = make_manager(live, path);
+        live.folder = path;
         live.writes = true;
-        checkpoints.save(live.steps, {}, {}, here);
-        checkpoints.finish(here);
+        live.checkpoints->save(live.steps, {}, {}, here);
+        live.checkpoints->finish(here);
       });
 }
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include <torch/optim/optimizer.h>
@@ -38,8 +37,8 @@ struct lockstep_model {
   at::ScalarType floats;  ///< of the parameters
   std::int64_t steps = 0;
   std::filesystem::path folder = {};  ///< of the checkpoints
-  bool writes = false;                ///< it has written one there
-  std::optional<lockstep::CheckpointManager> checkpoints = {};
+  bool writes = false;                ///< it has begun to write there
+  std::unique_ptr<lockstep::CheckpointManager> checkpoints = {};
 };
 
 namespace lockstep::in_c {

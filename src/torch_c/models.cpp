@@ -118,12 +118,11 @@ int lockstep_model_digest(const lockstep_model* model, uint64_t* digest) {
 }
 
 int lockstep_model_free(lockstep_model** model, const char* at) {
-  constexpr const char* call = "lockstep_model_free";
   return code_of([&] {
     const KeptPlace place{at};
     int ended = 0;
     MPI_Finalized(&ended);
-    in_call(call, place.here(), [&] {
+    in_call("lockstep_model_free", place.here(), [&] {
       require(model, "the place of the model is NULL; expected the address of a handle");
       if (!*model) return;
       lockstep_model& live = live_model(*model);

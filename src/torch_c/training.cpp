@@ -112,9 +112,9 @@ constexpr lockstep_model_options defaults = LOCKSTEP_MODEL_OPTIONS;
 
 }  // namespace
 
-Training::Training(const lockstep_model_options* given, int ranks) : options{given ? *given : defaults} {
+Training::Training(const lockstep_model_options* given, int ranks)
+    : options{require_size(given ? *given : defaults, "LOCKSTEP_MODEL_OPTIONS")} {
   const lockstep_model_options& o = options;
-  require_size(o, "LOCKSTEP_MODEL_OPTIONS");
   require<ConfigError>(o.optimizer, "the optimizer is NULL; expected one of {}", names_in(optimizers));
   require<ConfigError>(o.loss, "the loss is NULL; expected one of {}, '{}'", names_in(losses), script_loss);
   optimizer = std::exchange(options.optimizer, nullptr);

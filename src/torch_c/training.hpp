@@ -31,7 +31,7 @@ struct Training {
   libtorch::Loss loss_of(const ::torch::jit::Module& module, const std::vector<at::Tensor>& outputs,
                          const std::vector<at::Tensor>& targets, std::int64_t rows) const;
 
-  lockstep_model_options options;  ///< but for their texts, which are the program's
+  lockstep_model_options options;  ///< without optimizer and loss, which are NULL here
   std::string optimizer, loss;
 };
 

@@ -88,6 +88,14 @@ TEST_CASE("a sum over shards that was submitted has the bits of one rank that ha
   Group::Request first = all.submit_all_reduce(std::span{whole}, {.shards = shards});
   all.submit_reduce(std::span{on_last}, last(), {.shards = shards}).wait();
   first.wait();
+  // The first half of the sum: of an operand that all ranks can cut into equal blocks.
+  const std::size_t block = 40'000 / static_cast<std::size_t>(ranks());
+  std::vector<float> mine(block), operand = tree(Range::of_rank(shards, ranks(), rank()));
+  operand.resize(block * static_cast<std::size_t>(ranks()));
+  all.submit_reduce_scatter(std::span<const float>{operand}, std::span{mine}, {.shards = shards}).wait();
+  const auto part = expected.begin() + static_cast<std::ptrdiff_t>(block) * rank();
+  CHECK(are_same_bits(mine, {part, part + static_cast<std::ptrdiff_t>(block)}));
+  CHECK_THROWS_AS(all.submit_all_reduce(std::span{whole}, {.shards = -1}), InvalidArgument);
   CHECK(are_same_bits(whole, expected));
   if (rank() == last()) CHECK(are_same_bits(on_last, expected));
   if (ranks() > 1) CHECK_THROWS_AS(all.submit_all_reduce(std::span{whole}, {.shards = 1}), InvalidArgument);

@@ -143,7 +143,8 @@ static void test_threads(lockstep_group* all) {
   bridge_watch_threads();
   (void)train(model, 0, 1, "mse");
   CHECK(bridge_threads_seen() == (test_rank == 0 ? 2 : 3));
-  CHECK(bridge_threads(1) == 1);
+  CHECK(bridge_threads(0) == 3); /* the program's own number stays */
+  (void)bridge_threads(1);
   CHECK(lockstep_model_free(&model) == LOCKSTEP_OK);
 }
 
@@ -229,6 +230,12 @@ static void test_names(lockstep_group* all, const lockstep_model_options* option
   CHECK(lockstep_model_restore(reader, ".", NULL) == LOCKSTEP_OK && digest_of(reader) == digest_of(model));
   CHECK(lockstep_model_restore(reader, "step-005", &steps) == LOCKSTEP_OK && steps == -1);
   CHECK(chdir("/") == 0);
+  /* Where nothing is found, a model keeps the folder that it writes to. */
+  CHECK(lockstep_model_restore(model, in_folder("empty"), &steps) == LOCKSTEP_OK && steps == -1);
+  CHECK_REFUSED(lockstep_model_checkpoint(reader, in_folder("checkpoints")), LOCKSTEP_FAILURE,
+                "another model has its checkpoints in", "");
+  CHECK_REFUSED(lockstep_model_checkpoint(reader, in_folder("runs/best")), LOCKSTEP_FAILURE,
+                "has the name of a checkpoint", "");
   CHECK(lockstep_model_free(&reader) == LOCKSTEP_OK && lockstep_model_free(&model) == LOCKSTEP_OK);
 }
 

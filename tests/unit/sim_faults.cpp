@@ -184,7 +184,9 @@ TEST_CASE("a rank that runs, but stays away for longer than the stall timeout, i
   CHECK(outcome.is<StallError>());
   CHECK(outcome.what() == replica_name(2) + " is late: " + merge_call(2, line + 2) +
                               " was waited for 5 s; it runs, and was in step 1, computing after " +
-                              merge_call(1, line) + "; work that only one rank does is announced by working_alone()");
+                              merge_call(1, line) +
+                              "; work that only one rank does is announced by working_alone() in C++ and Python, or "
+                              "needs a longer stall timeout");
   for (int rank = 0; rank < ranks; ++rank) CHECK(outcome.is<StallError>(rank));
 }
 

@@ -191,6 +191,18 @@ TEST_CASE("ranks that wait for each other are named early, once, and the job goe
                                              Catch::EndsWith("in one order"));
   CHECK(next_said(observed).first == never);
 
+  // Who waits for one of a circle says the same of it: its lowest rank tells the nodes what has been told.
+  Scene behind = Scene{{0, 0, 2}, 2}.timeout(10).members({1, 2}).enters(0, 9, 1).enters(1, 7).enters(2, 8, 1);
+  behind.row(1).groups[9 % PhaseTable::groups_shown] = {9, 0};
+  behind.row(1).groups[8 % PhaseTable::groups_shown] = {8, 0};
+  CHECK(next_said(behind).second.starts_with("a and replica  have waited for each other for 3 s: a was "));
+  CHECK(behind.finding.rows == std::vector{0, 1});
+
+  // What was told of it says nothing of a network that fails once all have come.
+  Scene cut_off = Scene{{0, 1}}.timeout(10).members({0, 1}).enters(0, 9, 2).enters(1, 9, 2).in_each_look(
+      [](Scene& s) { s.sight(1).stall_told = s.sight(0).stall_told = true; });
+  CHECK_THAT(next_said(cut_off).second, Catch::StartsWith("a is cut off: every rank has come to"));
+
   const auto comes_later = [](Scene& s) { s.row(1).meetings += s.looks == 500; };
   check_rules({
       {"with a short timeout, that is soon enough", circle().timeout(6), 7171, "a and replica  have waited for each "},

@@ -310,7 +310,9 @@ TEST_CASE("the sentence about a rank that is late names the file of its stack, i
   const std::string start =
       "b is late: merge_call #5 (trainer.cpp:120) was waited for 1 s; it runs, and was before the first step, "
       "computing";
-  const std::string end = "; work that only one rank does is announced by working_alone()";
+  const std::string end =
+      "; work that only one rank does is announced by working_alone() in C++ and Python, or needs a longer stall "
+      "timeout";
   CHECK(sentence(true, "/run/stacks") == start + "; /run/stacks/rank-1.txt says where its threads were" + end);
   CHECK(sentence(false, "/run/stacks") == start + end);
   CHECK(sentence(true, "") == start + end);

@@ -17,8 +17,6 @@ namespace {
 
 constexpr std::uint32_t claimed = 1, claimed_with = 2;
 
-std::atomic late_advice{"work that only one rank does is announced by working_alone()"};
-
 using Word = std::atomic<std::uint64_t>;
 static_assert(Word::is_always_lock_free, "a lock would not work between processes");
 
@@ -381,12 +379,10 @@ std::string describe(const PhaseTable::Snapshot& row) {
 
 std::string late_sentence(std::string_view name, const TagName& waited, double seconds, const PhaseTable::Snapshot& row,
                           std::string_view more) {
-  return fmt::format("{} is late: {} was waited for {:g} s; it runs, and {}{}; {}", name, describe(waited), seconds,
-                     describe(row), more, late_advice.load());
-}
-
-void advise_late_ranks(const char* advice) {
-  late_advice = advice;
+  return fmt::format(
+      "{} is late: {} was waited for {:g} s; it runs, and {}{}; work that only one rank does is announced by "
+      "working_alone() in C++ and Python, or needs a longer stall timeout",
+      name, describe(waited), seconds, describe(row), more);
 }
 
 }  // namespace lockstep

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/base/memory_use.hpp"
-#include "core/base/parts.hpp"
 #include "core/control/members.hpp"
 #include "core/control/tag.hpp"
 #include "core/device/shared_memory.hpp"
@@ -224,9 +223,5 @@ std::string place_of(const PhaseTable::Snapshot& row);
 /// What is said of a rank that runs, but has let the others wait at the agreement `waited`. `more` follows its place.
 std::string late_sentence(std::string_view name, const TagName& waited, double seconds, const PhaseTable::Snapshot& row,
                           std::string_view more = {});
-
-/// LOCAL. How such sentences end from here on, where a program has no working_alone(). The text must live as long as
-/// the process.
-LOCKSTEP_PARTS_API void advise_late_ranks(const char* advice);
 
 }  // namespace lockstep

@@ -201,7 +201,8 @@ class FailureSearch : WatchView {
     // rank that waits here sees the same of itself, so what was told of one of them says why. What was told of a rank
     // that got through does not.
     for (int row = 0; row < rows(); ++row)
-      if (sight(row).stall_told ? waits_at(row, state_.waited) : is_silent(row)) return std::nullopt;
+      if (job_.only_observes && sight(row).stall_told ? waits_at(row, state_.waited) : is_silent(row))
+        return std::nullopt;
     return stall(job_.row, [&] {
       return stalled({job_.row}, fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} "
                                              "s: the network that MPI uses has failed",

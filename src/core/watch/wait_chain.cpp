@@ -28,7 +28,11 @@ WaitChain follow_waits(const RowAt& row, int rows, int waiting, int late) {
   WaitChain chain{{waiting, late}};
   while (const auto next = awaited_by(chain.rows.back(), row, rows)) {
     const auto met = std::ranges::find(chain.rows, *next);
-    if (met != chain.rows.end()) return {{met, chain.rows.end()}, true};
+    if (met != chain.rows.end()) {
+      WaitChain circle{{met, chain.rows.end()}, true};
+      std::ranges::rotate(circle.rows, std::ranges::min_element(circle.rows));
+      return circle;
+    }
     chain.rows.push_back(*next);
   }
   return chain;
@@ -36,14 +40,12 @@ WaitChain follow_waits(const RowAt& row, int rows, int waiting, int late) {
 
 std::string circle_sentence(const WaitChain& circle, const RowAt& row, std::span<const std::string> names,
                             double seconds) {
-  std::vector<int> ranks = circle.rows;
-  std::ranges::rotate(ranks, std::ranges::min_element(ranks));
   std::vector<std::string> places;
-  for (const int rank : ranks)
+  for (const int rank : circle.rows)
     places.push_back(fmt::format("{} {}", names[static_cast<std::size_t>(rank)], describe(row(rank))));
   return fmt::format(
       "{} have waited for each other for {:g} s: {}; expected every rank to block in its groups in one order",
-      detail::named_by_first(ranks, names), seconds, fmt::join(places, "; "));
+      detail::named_by_first(circle.rows, names), seconds, fmt::join(places, "; "));
 }
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ namespace lockstep {
 /// From a rank that waits to the one that holds it up.
 struct WaitChain {
   std::vector<int> rows;   ///< each waits for the next; at least two
-  bool is_circle = false;  ///< the last waits for the first
+  bool is_circle = false;  ///< the last waits for the first, which is then the lowest
   int cause() const { return rows.back(); }
   int waits_for_cause() const { return rows[rows.size() - 2]; }
 };

@@ -72,6 +72,7 @@ Order order_of(ReductionOptions::Kind kind, DeviceKind device, std::span<const i
       break;
     case ReductionOptions::Kind::automatic:
       if (device == DeviceKind::cuda) return Order::backend;
+      break;
   }
   if (compresses) return Order::nodes;
   const auto runs = runs_of(node_of_rank);

@@ -23,14 +23,14 @@ ReductionPlane::ReductionPlane(Communicator& communicator, const ReductionOption
       compression_{options.gradient_compression},
       has_function_{options.accumulate != nullptr},
       is_fixed_order_{options.kind == ReductionOptions::Kind::fixed_order},
-      asks_for_nodes_{options.kind == ReductionOptions::Kind::hierarchical || compression_},
       by_messages_{communicator},
       one_rank_{communicator, options.accumulate} {
   if (compression_ && device_ != DeviceKind::cpu)
     throw ConfigError{"compression of gradients on GPUs, which NCCL sends as they are: expected ranks on the host"};
   layout_ = layout_of(communicator, node_of_rank);
   const auto add = [&](std::int64_t up_to_bytes, ReductionOptions::Kind kind, const Packing& packing) {
-    classes_.push_back({up_to_bytes, order_of(kind, device_, node_of_rank, compression_.has_value()), packing});
+    classes_.push_back({up_to_bytes, order_of(kind, device_, node_of_rank, compression_.has_value()), packing,
+                        kind == ReductionOptions::Kind::hierarchical || compression_});
   };
   for (const ReductionOptions::ForSmall& some : options.smaller) add(some.up_to_bytes, some.kind, some.packing);
   add(std::numeric_limits<std::int64_t>::max(), options.kind, options.packing);
@@ -71,7 +71,7 @@ Order ReductionPlane::order_for(const Class& some, const Request& request) {
   if (request.op == ReduceOp::exact_sum) return Order::tree;
   if (request.subtrees && only_subtrees_by_nodes_) return Order::nodes;
   const bool has_one_subtree = request.shards > 0 && !request.subtrees;
-  if (some.order == Order::nodes && !asks_for_nodes_ && has_one_subtree && !trees_of(request.shards).is_by_nodes)
+  if (some.order == Order::nodes && !some.asks_for_nodes && has_one_subtree && !trees_of(request.shards).is_by_nodes)
     return Order::tree;
   return some.order;
 }
@@ -107,7 +107,7 @@ Reductions::Choice ReductionPlane::choice() const {
       .gradient_compression = goes_by_nodes() ? compression_ : std::nullopt,
       .slice_owners = goes_by_nodes() ? two_levels_->slice_owners() : owners_in_order(communicator_.size()),
       .takes_subtrees = device_ == DeviceKind::cpu && std::ranges::all_of(classes_, [&](const Class& each) {
-                          return each.order == Order::tree || (each.order == Order::nodes && !asks_for_nodes_);
+                          return each.order == Order::tree || (each.order == Order::nodes && !each.asks_for_nodes);
                         })};
 }
 

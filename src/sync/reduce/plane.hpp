@@ -47,6 +47,7 @@ class ReductionPlane {
     std::int64_t up_to_bytes;
     Order order;
     Packing packing;
+    bool asks_for_nodes;  ///< for their order, whatever the bits
   };
 
   /// The trees that continue one over shards (SumRule::additions).
@@ -60,8 +61,8 @@ class ReductionPlane {
   template <class Body>
   void for_each_class(std::span<const TensorView> tensors, Body&& body) const;
   bool goes_by_nodes() const { return two_levels_ && rest().order == Order::nodes; }
-  /// Also of sums of other orders.
-  bool sums_subtrees_by_nodes() const { return only_subtrees_by_nodes_ || (goes_by_nodes() && !asks_for_nodes_); }
+  /// Whether long sums over shards go by nodes, also where other sums do not.
+  bool sums_subtrees_by_nodes() const { return only_subtrees_by_nodes_ || (goes_by_nodes() && !rest().asks_for_nodes); }
   Path path_of(Order order, Request::Kind kind, std::int64_t bytes, DType wire) const {
     return detail::path_of({device_, layout_, kind, bytes, order, wire});
   }
@@ -81,8 +82,7 @@ class ReductionPlane {
   std::optional<DType> compression_;
   bool has_function_;            ///< to combine on one rank
   bool is_fixed_order_;          ///< what the options want
-  bool asks_for_nodes_;          ///< in whose order the options want sums, whatever their bits
-  bool only_subtrees_by_nodes_;  ///< as the bits of other sums would change
+  bool only_subtrees_by_nodes_;  ///< sums over shards go by nodes, and no others, whose bits that would change
   std::vector<Class> classes_;   ///< from small to large; the last one has no limit
   std::map<int, Trees> trees_;   ///< by shards
   Scratch packed_;

@@ -1,7 +1,6 @@
 #include "sync/reduce/shared_sums_under_way.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "core/base/element_type.hpp"
@@ -15,10 +14,6 @@ constexpr std::size_t cache_line = 64;
 
 std::size_t bytes_of(DType dtype, std::int64_t elements) {
   return static_cast<std::size_t>(elements) * size_of(dtype);
-}
-
-void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
 }  // namespace
@@ -95,14 +90,14 @@ bool SharedSumsUnderWay::may_lay_down(const Piece& piece) const {
 
 void SharedSumsUnderWay::lay_down(const Piece& piece) const {
   const Message& message = *piece.message;
-  std::byte* const room = memory_.rooms_of(piece.task) + memory_.rank() * NodeMemory::stride_of_rooms();
+  std::byte* const room = own_room(piece);
   if (message.bounds_.empty()) {
     const TensorView laid = message.flat_.slice(piece.first, piece.count);
-    copy_bytes(room, laid.data(), laid.bytes());
+    std::copy_n(laid.data(), laid.bytes(), room);
   } else {
     for (int rank = 0; rank < memory_.size(); ++rank) {
       const TensorView slice = slice_of(piece, rank);
-      copy_bytes(room + static_cast<std::size_t>(rank) * room_of_slice(), slice.data(), slice.bytes());
+      std::copy_n(slice.data(), slice.bytes(), room + static_cast<std::size_t>(rank) * room_of_slice());
     }
   }
   memory_.begin(piece.task, 0);
@@ -132,9 +127,8 @@ bool SharedSumsUnderWay::add_up(const Piece& piece) const {
 
 void SharedSumsUnderWay::take(const Piece& piece) const {
   Message& message = *piece.message;
-  const std::byte* const room = memory_.rooms_of(piece.task) + memory_.rank() * NodeMemory::stride_of_rooms();
-  copy_bytes(message.sum_ + bytes_of(message.flat_.dtype(), piece.first), room,
-             bytes_of(message.flat_.dtype(), piece.count));
+  const DType dtype = message.flat_.dtype();
+  std::copy_n(own_room(piece), bytes_of(dtype, piece.count), message.sum_ + bytes_of(dtype, piece.first));
   --message.left_;
 }
 
@@ -144,6 +138,10 @@ TensorView SharedSumsUnderWay::slice_of(const Piece& piece, int rank) const {
   const std::int64_t end = piece.message->bounds_[number + 1];
   const std::int64_t first = std::min(piece.message->bounds_[number] + piece.first, end);
   return piece.message->flat_.slice(first, std::min(piece.count, end - first));
+}
+
+std::byte* SharedSumsUnderWay::own_room(const Piece& piece) const {
+  return memory_.rooms_of(piece.task) + memory_.rank() * NodeMemory::stride_of_rooms();
 }
 
 /// How much of a room each slice has.

@@ -82,6 +82,7 @@ class SharedSumsUnderWay {
 
   TensorView slice_of(const Piece& piece, int rank) const;
   bool gets(const Message& message) const { return message.root_.value_or(memory_.rank()) == memory_.rank(); }
+  std::byte* own_room(const Piece& piece) const;
   std::size_t room_of_slice() const;
   HostPieces in_rooms(const Piece& piece, std::size_t first_byte) const;
 

@@ -54,7 +54,7 @@ std::unique_ptr<Communicator> plane_of(Communicator& all, std::span<const TwoLev
 
 }  // namespace
 
-/// How the nodes share the subtrees of ranks that have several.
+/// What the nodes make of the subtrees of their ranks.
 struct TwoLevels::ByNodes {
   Shares of_ranks, of_nodes;
   std::vector<std::uint8_t> additions = {};  ///< over the nodes' subtrees

@@ -72,7 +72,7 @@ class TwoLevels {
     int node, within;
   };
 
-  /// LOCAL. The nodes' shares, if so are those of the ranks.
+  /// LOCAL. The shares of the nodes whose ranks have `of_ranks`.
   Shares shares_of_nodes(const Shares& of_ranks) const { return of_ranks.over(ranks_of_nodes_); }
 
   struct ByNodes;
