@@ -34,8 +34,8 @@ class DataParallel(torch.nn.Module):
 
     Each global batch is cut into ``shards``, and each rank has some of them, side by side. The gradient of a shard is
     computed by itself, and all are added up in one tree over the shards, wherever they were computed. So bits depend on
-    the shards, not on the ranks. If the numbers of shards and of ranks are powers of two, all ranks have as much to do;
-    of 8 shards, 3 ranks have 2, 2 and 4.
+    the shards, not on the ranks. If the numbers of shards and of ranks are powers of two, all ranks have the same amount of
+    work; of 8 shards, 3 ranks have 2, 2 and 4.
 
     All ranks make this object, with modules of the same parameters and buffers, which become those of rank 0. The group
     is one of the backend ``"lockstep"``, and the module is on the CPU.
@@ -99,7 +99,7 @@ class DataParallel(torch.nn.Module):
             raise InvalidArgument(f"batch_size={batch_size}: expected 1 or more")
         self._agree(f"DataParallel.loader: {len(dataset)} samples in batches of {batch_size}"
                     f"{', shuffled' if shuffle else ''}{', without the rest' if drop_last else ''}")
-        sampler = ShardSampler(len(dataset), batch_size, drop_last, self._seed if shuffle else None, self.shards,
+        sampler = ShardSampler(len(dataset), batch_size, drop_last, self._seed, shuffle, self.shards,
                                self._own)
         return Loader(dataset, sampler, **options)
 
@@ -165,9 +165,11 @@ class DataParallel(torch.nn.Module):
                 changed = buffers.changed()
                 computed.add(loss, samples, parameters, changed)
                 buffers.restore(changed)
+        except BaseException:
+            buffers.restore(buffers.changed())
+            raise
         finally:
             self._computes = False
-            buffers.restore(buffers.changed())
             for each, gradient in zip(parameters, earlier):
                 each.grad = gradient
         return computed
@@ -185,7 +187,7 @@ class DataParallel(torch.nn.Module):
         others = [index for index in changed if index not in reals]
         sums = computed.tree.sum()
         tensors = [*sums, computed.weighed(reals, buffers), computed.of_first(others, buffers)]
-        if any(of_ranks[:self._rank]):
+        if not of_ranks[self._rank] or any(of_ranks[:self._rank]):
             tensors[-1].zero_()  # another rank has the first shard with samples
         self._sum(call, [each for each in tensors if each.numel()])
 
@@ -370,6 +372,9 @@ def _trained(module):
 
 
 def _require_layers(module):
+    for name, each in module.named_buffers():
+        if each.is_complex():
+            raise InvalidArgument(f"DataParallel of a module whose buffer {name!r} is {each.dtype}: expected real numbers")
     for name, each in module.named_modules():
         what = f"DataParallel of a module with {type(each).__name__} {name!r}"
         if isinstance(each, torch.nn.SyncBatchNorm):

@@ -15,8 +15,8 @@ class Loader(torch.utils.data.DataLoader):
         super().__init__(_Shards(dataset, collate), batch_sampler=sampler, collate_fn=list, **options)
 
     def set_epoch(self, epoch: int, step: int = 0) -> None:
-        """The next iteration begins with this step of this epoch, both counted from 0: a training that goes on after a
-        checkpoint says where. ::
+        """Starts the next iteration at this step of this epoch, both counted from 0. For a training that goes on after a
+        checkpoint. ::
 
             loader.set_epoch(*divmod(int(net.steps), len(loader)))
         """
@@ -31,9 +31,9 @@ class Loader(torch.utils.data.DataLoader):
 class ShardSampler(torch.utils.data.Sampler):
     """In each step the rows of this rank's shards, each with what its random numbers depend on."""
 
-    def __init__(self, count, batch_size, drop_last, shuffle_seed, shards, own):
-        self._count, self._batch_size, self._drop_last, self._shuffle_seed = count, batch_size, drop_last, shuffle_seed
-        self._shards, self._own = shards, own
+    def __init__(self, count, batch_size, drop_last, seed, shuffle, shards, own):
+        self._count, self._batch_size, self._drop_last = count, batch_size, drop_last
+        self._seed, self._shuffle, self._shards, self._own = seed, shuffle, shards, own
         self.epoch = self.step = 0
 
     def __len__(self):
@@ -45,12 +45,12 @@ class ShardSampler(torch.utils.data.Sampler):
         epoch, first_step = self.epoch, self.step
         self.epoch, self.step = epoch + 1, 0
         order = range(self._count)
-        if self._shuffle_seed is not None:
-            order = core.sample_order(self._count, self._shuffle_seed, epoch)
+        if self._shuffle:
+            order = core.sample_order(self._count, self._seed, epoch)
         for step in range(first_step, len(self)):
             batch = order[step * self._batch_size:(step + 1) * self._batch_size]
             rows_of = lambda shard: list(batch[slice(*core.rows_of_shard(len(batch), self._shards, shard))])
-            yield [(f"data {self._shuffle_seed} {epoch} {step} {shard}", rows_of(shard)) for shard in self._own]
+            yield [(f"data {self._seed} {epoch} {step} {shard}", rows_of(shard)) for shard in self._own]
 
 
 class _Shards(torch.utils.data.Dataset):

@@ -22,13 +22,29 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 namespace {
 
-std::vector<at::Tensor> joined(const std::vector<std::vector<at::Tensor>>& lists,
-                               std::vector<at::Tensor> tensors = {}) {
+std::vector<at::Tensor> joined(const std::vector<std::vector<at::Tensor>>& lists) {
+  std::vector<at::Tensor> tensors;
   for (const auto& list : lists) tensors.insert(tensors.end(), list.begin(), list.end());
   return tensors;
 }
 
+std::vector<at::Tensor> all_of(const at::Tensor& tensor) {
+  return {tensor};
+}
+
+std::vector<at::Tensor> all_of(const std::vector<at::Tensor>& tensors) {
+  return tensors;
+}
+
+std::vector<at::Tensor> all_of(const std::vector<std::vector<at::Tensor>>& lists) {
+  return joined(lists);
+}
+
 // What the other backend gets: tensors that Python does not know, since its threads may drop them when Python is gone.
+
+at::Tensor aliases_of(const at::Tensor& tensor) {
+  return tensor.detach();
+}
 
 std::vector<at::Tensor> aliases_of(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> aliases;
@@ -125,6 +141,7 @@ WorkPtr AroundBackend::endCoalescing() {
   collective.text = fmt::format("{} calls together", calls.begins.size());
   collective.result = std::move(calls.result);
   collective.finish = std::move(calls.finish);
+  if (calls.has_messages) collective.of = Call::Of::two_ranks;  // which the job's watchdog does not follow
   const std::scoped_lock lock{mutex_};
   return end_at(*collectives_, std::move(collective), calls.tensors, std::move(calls.agreements),
                 [inner = inner_, checks = std::move(calls.checks), begins = std::move(calls.begins)] {
@@ -135,173 +152,119 @@ WorkPtr AroundBackend::endCoalescing() {
                 });
 }
 
+template <class How>
+auto AroundBackend::agreed(OpType type, std::string text, Tensors& tensors, const How& options,
+                           Method<Tensors&, const How&> method) -> Agreed {
+  Tensors aliases = aliases_of(tensors);
+  auto finish = copies_of_sparse(aliases, tensors);
+  return {.type = type,
+          .timeout = options.timeout,
+          .text = std::move(text),
+          .tensors = tensors,
+          .result = tensors,
+          .begin = [method, aliases = std::move(aliases),
+                    options](Backend& inner) mutable { return (inner.*method)(aliases, options); },
+          .finish = std::move(finish)};
+}
+
+template <class Out, class In, class How>
+auto AroundBackend::agreed(OpType type, std::string text, Out& outputs, In& inputs, const How& options,
+                           Method<Out&, In&, const How&> method) -> Agreed {
+  return {.type = type,
+          .timeout = options.timeout,
+          .text = std::move(text),
+          .tensors = joined({all_of(outputs), all_of(inputs)}),
+          .result = all_of(outputs),
+          .begin = [method, outputs = aliases_of(outputs), inputs = aliases_of(inputs),
+                    options](Backend& inner) mutable { return (inner.*method)(outputs, inputs, options); }};
+}
+
 // Sums.
 
 WorkPtr AroundBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  const Tensors aliases = aliases_of(tensors);
-  return make(
-      {.type = OpType::ALLREDUCE,
-       .timeout = options.timeout,
-       .text = fmt::format("all_reduce: {} of {}", name_of(options.reduceOp), text_of(tensors)),
-       .tensors = tensors,
-       .result = tensors,
-       .begin = [tensors = aliases, options](Backend& inner) mutable { return inner.allreduce(tensors, options); },
-       .finish = copies_of_sparse(aliases, tensors)});
+  return make(agreed(OpType::ALLREDUCE,
+                     fmt::format("all_reduce: {} of {}", name_of(options.reduceOp), text_of(tensors)), tensors, options,
+                     &Backend::allreduce));
 }
 
 WorkPtr AroundBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  const Tensors aliases = aliases_of(tensors);
-  return make({.type = OpType::_ALLREDUCE_SPARSE,
-               .timeout = options.timeout,
-               .text = fmt::format("all_reduce: {} of {}", name_of(options.reduceOp), text_of(tensors)),
-               .tensors = tensors,
-               .result = tensors,
-               .begin = [tensors = aliases,
-                         options](Backend& inner) mutable { return inner.allreduce_sparse(tensors, options); },
-               .finish = copies_of_sparse(aliases, tensors)});
+  return make(agreed(OpType::_ALLREDUCE_SPARSE,
+                     fmt::format("all_reduce: {} of {}", name_of(options.reduceOp), text_of(tensors)), tensors, options,
+                     &Backend::allreduce_sparse));
 }
 
 WorkPtr AroundBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  const Tensors aliases = aliases_of(tensors);
-  return make({.type = OpType::ALLREDUCE_COALESCED,
-               .timeout = options.timeout,
-               .text = fmt::format("all_reduce_coalesced: {} of {}", name_of(options.reduceOp), text_of(tensors)),
-               .tensors = tensors,
-               .result = tensors,
-               .begin = [tensors = aliases,
-                         options](Backend& inner) mutable { return inner.allreduce_coalesced(tensors, options); },
-               .finish = copies_of_sparse(aliases, tensors)});
+  return make(agreed(OpType::ALLREDUCE_COALESCED,
+                     fmt::format("all_reduce_coalesced: {} of {}", name_of(options.reduceOp), text_of(tensors)),
+                     tensors, options, &Backend::allreduce_coalesced));
 }
 
 WorkPtr AroundBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  return make({.type = OpType::REDUCE,
-               .timeout = options.timeout,
-               .text = fmt::format("reduce: {} of {} on rank {}", name_of(options.reduceOp), text_of(tensors),
-                                   options.rootRank),
-               .tensors = tensors,
-               .result = tensors,
-               .begin = [tensors = aliases_of(tensors), options](Backend& inner) mutable {
-                 return inner.reduce(tensors, options);
-               }});
+  return make(
+      agreed(OpType::REDUCE,
+             fmt::format("reduce: {} of {} on rank {}", name_of(options.reduceOp), text_of(tensors), options.rootRank),
+             tensors, options, &Backend::reduce));
 }
 
 WorkPtr AroundBackend::reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) {
   const std::string text = outputs.empty() ? text_of(joined(inputs)) : text_of_parts(inputs, outputs.front());
-  return make({.type = OpType::REDUCE_SCATTER,
-               .timeout = options.timeout,
-               .text = fmt::format("reduce_scatter: {} of {}", name_of(options.reduceOp), text),
-               .tensors = joined(inputs, outputs),
-               .result = outputs,
-               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
-                 return inner.reduce_scatter(outputs, inputs, options);
-               }});
+  return make(agreed(OpType::REDUCE_SCATTER, fmt::format("reduce_scatter: {} of {}", name_of(options.reduceOp), text),
+                     outputs, inputs, options, &Backend::reduce_scatter));
 }
 
 WorkPtr AroundBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                             const c10d::ReduceScatterOptions& options) {
-  return make({.type = OpType::_REDUCE_SCATTER_BASE,
-               .timeout = options.timeout,
-               .text = fmt::format("reduce_scatter: {} of {} to {}", name_of(options.reduceOp), text_of(input),
-                                   text_of(output)),
-               .tensors = {output, input},
-               .result = {output},
-               .begin = [output = output.detach(), input = input.detach(), options](Backend& inner) mutable {
-                 return inner._reduce_scatter_base(output, input, options);
-               }});
+  return make(
+      agreed(OpType::_REDUCE_SCATTER_BASE,
+             fmt::format("reduce_scatter: {} of {} to {}", name_of(options.reduceOp), text_of(input), text_of(output)),
+             output, input, options, &Backend::_reduce_scatter_base));
 }
 
 WorkPtr AroundBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const c10d::ReduceScatterOptions& options) {
-  return make({.type = OpType::COALESCED,
-               .timeout = options.timeout,
-               .text = fmt::format("reduce_scatter_coalesced: {} of {} to {}", name_of(options.reduceOp),
-                                   text_of(inputs), text_of(outputs)),
-               .tensors = joined({inputs}, outputs),
-               .result = outputs,
-               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
-                 return inner.reduce_scatter_tensor_coalesced(outputs, inputs, options);
-               }});
+  return make(agreed(OpType::COALESCED,
+                     fmt::format("reduce_scatter_coalesced: {} of {} to {}", name_of(options.reduceOp), text_of(inputs),
+                                 text_of(outputs)),
+                     outputs, inputs, options, &Backend::reduce_scatter_tensor_coalesced));
 }
 
 // What moves.
 
 WorkPtr AroundBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return make({.type = OpType::BROADCAST,
-               .timeout = options.timeout,
-               .text = fmt::format("broadcast: {} from rank {}", text_of(tensors), options.rootRank),
-               .tensors = tensors,
-               .result = tensors,
-               .begin = [tensors = aliases_of(tensors), options](Backend& inner) mutable {
-                 return inner.broadcast(tensors, options);
-               }});
+  return make(agreed(OpType::BROADCAST, fmt::format("broadcast: {} from rank {}", text_of(tensors), options.rootRank),
+                     tensors, options, &Backend::broadcast));
 }
 
 WorkPtr AroundBackend::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   const std::string text = inputs.empty() ? text_of(joined(outputs)) : text_of_parts(outputs, inputs.front());
-  return make({.type = OpType::ALLGATHER,
-               .timeout = options.timeout,
-               .text = "all_gather: " + text,
-               .tensors = joined(outputs, inputs),
-               .result = joined(outputs),
-               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
-                 return inner.allgather(outputs, inputs, options);
-               }});
+  return make(agreed(OpType::ALLGATHER, "all_gather: " + text, outputs, inputs, options, &Backend::allgather));
 }
 
 WorkPtr AroundBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
-  return make({.type = OpType::_ALLGATHER_BASE,
-               .timeout = options.timeout,
-               .text = fmt::format("all_gather: {} to {}", text_of(input), text_of(output)),
-               .tensors = {output, input},
-               .result = {output},
-               .begin = [output = output.detach(), input = input.detach(), options](Backend& inner) mutable {
-                 return inner._allgather_base(output, input, options);
-               }});
+  return make(agreed(OpType::_ALLGATHER_BASE, fmt::format("all_gather: {} to {}", text_of(input), text_of(output)),
+                     output, input, options, &Backend::_allgather_base));
 }
 
 WorkPtr AroundBackend::allgather_coalesced(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  return make({.type = OpType::ALLGATHER_COALESCED,
-               .timeout = options.timeout,
-               .text = "all_gather_coalesced: " + text_of(inputs),
-               .tensors = joined(outputs, inputs),
-               .result = joined(outputs),
-               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
-                 return inner.allgather_coalesced(outputs, inputs, options);
-               }});
+  return make(agreed(OpType::ALLGATHER_COALESCED, "all_gather_coalesced: " + text_of(inputs), outputs, inputs, options,
+                     &Backend::allgather_coalesced));
 }
 
 WorkPtr AroundBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                        const c10d::AllgatherOptions& options) {
-  return make({.type = OpType::COALESCED,
-               .timeout = options.timeout,
-               .text = fmt::format("all_gather_coalesced: {} to {}", text_of(inputs), text_of(outputs)),
-               .tensors = joined({inputs}, outputs),
-               .result = outputs,
-               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
-                 return inner.allgather_into_tensor_coalesced(outputs, inputs, options);
-               }});
+  return make(agreed(OpType::COALESCED,
+                     fmt::format("all_gather_coalesced: {} to {}", text_of(inputs), text_of(outputs)), outputs, inputs,
+                     options, &Backend::allgather_into_tensor_coalesced));
 }
 
 WorkPtr AroundBackend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return make({.type = OpType::GATHER,
-               .timeout = options.timeout,
-               .text = fmt::format("gather: {} on rank {}", text_of(inputs), options.rootRank),
-               .tensors = joined(outputs, inputs),
-               .result = joined(outputs),
-               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
-                 return inner.gather(outputs, inputs, options);
-               }});
+  return make(agreed(OpType::GATHER, fmt::format("gather: {} on rank {}", text_of(inputs), options.rootRank), outputs,
+                     inputs, options, &Backend::gather));
 }
 
 WorkPtr AroundBackend::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) {
-  return make({.type = OpType::SCATTER,
-               .timeout = options.timeout,
-               .text = fmt::format("scatter: {} from rank {}", text_of(outputs), options.rootRank),
-               .tensors = joined(inputs, outputs),
-               .result = outputs,
-               .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
-                 return inner.scatter(outputs, inputs, options);
-               }});
+  return make(agreed(OpType::SCATTER, fmt::format("scatter: {} from rank {}", text_of(outputs), options.rootRank),
+                     outputs, inputs, options, &Backend::scatter));
 }
 
 // The other backend would wait for what never comes, so all ranks compare the numbers of all, and end alike.
@@ -335,15 +298,10 @@ void AroundBackend::compare_parts(Agreed& call, std::vector<std::int64_t> sent,
 }
 
 WorkPtr AroundBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  Agreed call{.type = OpType::ALLTOALL,
-              .timeout = options.timeout,
-              .text = fmt::format("all_to_all: {} to {} tensors of {}", inputs.size(), outputs.size(),
-                                  inputs.empty() ? "no type" : name_of(inputs.front().scalar_type())),
-              .tensors = joined({inputs}, outputs),
-              .result = outputs,
-              .begin = [outputs = aliases_of(outputs), inputs = aliases_of(inputs), options](Backend& inner) mutable {
-                return inner.alltoall(outputs, inputs, options);
-              }};
+  Agreed call = agreed(OpType::ALLTOALL,
+                       fmt::format("all_to_all: {} to {} tensors of {}", inputs.size(), outputs.size(),
+                                   inputs.empty() ? "no type" : name_of(inputs.front().scalar_type())),
+                       outputs, inputs, options, &Backend::alltoall);
   compare_parts(call, elements_of(inputs), elements_of(outputs));
   return make(std::move(call));
 }
@@ -388,12 +346,14 @@ WorkPtr AroundBackend::barrier(const c10d::BarrierOptions& options) {
 WorkPtr AroundBackend::make_message(Collective collective, int peer, std::shared_ptr<Task> agreement,
                                     const at::Tensor& tensor, const Begin& begin) {
   collective.of = Call::Of::two_ranks;
+  collective.other = ranks()[static_cast<std::size_t>(peer)];
   collective.result = {tensor};
   const std::scoped_lock lock{mutex_};
   if (coalesced_) {
     coalesced_->begins.push_back(begin);
     coalesced_->tensors.push_back(tensor);
     coalesced_->result.push_back(tensor);
+    coalesced_->has_messages = true;
     coalesced_->agreements.push_back(std::move(agreement));
     return nullptr;
   }

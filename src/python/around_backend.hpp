@@ -87,6 +87,17 @@ class AroundBackend final : public AgreedBackend {
     std::function<void(const Here&)> check = {};
   };
 
+  template <class... Arguments>
+  using Method = c10::intrusive_ptr<c10d::Work> (c10d::Backend::*)(Arguments...);
+
+  /// A call of `method` with aliases of the tensors, in place or from `inputs` to `outputs`.
+  template <class How>
+  static Agreed agreed(c10d::OpType type, std::string text, Tensors& tensors, const How& options,
+                       Method<Tensors&, const How&> method);
+  template <class Out, class In, class How>
+  static Agreed agreed(c10d::OpType type, std::string text, Out& outputs, In& inputs, const How& options,
+                       Method<Out&, In&, const How&> method);
+
   c10::intrusive_ptr<c10d::Work> make(Agreed call);
   /// Lets all ranks compare how many elements each sends to, and expects from, each other; if two differ, the call
   /// fails on all.
@@ -109,6 +120,7 @@ class AroundBackend final : public AgreedBackend {
     std::vector<Begin> begins;
     Tensors tensors, result;
     std::vector<std::function<void()>> finish;
+    bool has_messages = false;
     std::vector<std::shared_ptr<Task>> agreements;  ///< last, as in InnerCalls::Parts
   };
   std::optional<Coalesced> coalesced_;

@@ -49,9 +49,9 @@ AgreedBackend::AgreedBackend(std::string name, std::vector<int> ranks, MadeGroup
       name_{std::move(name)},
       ranks_{std::move(ranks)},
       group_{std::move(made.group)},
+      of_all_ranks_{std::make_shared<CountedCalls>(name_)},
       all_ranks_{made.is_watched ? Call::Of::all_ranks : Call::Of::unwatched_ranks},
       options_{c10::make_intrusive<Options>("lockstep", timeout)} {
-  open_group(name_);
   LOCKSTEP_SINCE_2_9(options_->group_name = name_);
   LOCKSTEP_SINCE_2_9(options_->global_ranks_in_group.assign(ranks_.begin(), ranks_.end()));
 }
@@ -79,8 +79,8 @@ WorkPtr AgreedBackend::end(Collective collective) {
                                                        .timeout = collective.timeout,
                                                        .of = collective.of,
                                                        .other = collective.other,
-                                                       .group = is_message ? std::string{} : name_,
-                                                       .number = is_message ? 0 : count_call(name_),
+                                                       .group = is_message ? nullptr : of_all_ranks_,
+                                                       .number = is_message ? 0 : of_all_ranks_->count(),
                                                        .kept = std::move(collective.kept),
                                                        .finish =
                                                            [finish = std::move(collective.finish)] {

@@ -54,9 +54,9 @@ class AgreedBackend : public c10d::Backend {
                                                       const c10d::ReduceScatterOptions& options) override;
   c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::ReduceScatterOptions& options) override;
-  /// Adds up the ranks' tensors, in place. Those of floating-point numbers are the sums of the ranks' shares of so many
-  /// shards (Range::of_rank), whose tree this goes on with. `call` says what it is for: "backward: step 3", and the
-  /// ranks compare it.
+  /// Adds up the ranks' tensors, in place. Those of floating-point numbers hold the sum over the rank's own shards
+  /// (Range::of_rank), and this completes the tree over all `shards`. `call` says what it is for: "backward: step 3",
+  /// and the ranks compare it.
   c10::intrusive_ptr<c10d::Work> sum_over_shards(const std::string& call, Tensors tensors, int shards);
 
   // In backend.cpp.
@@ -78,7 +78,7 @@ class AgreedBackend : public c10d::Backend {
                                                std::vector<std::int64_t>& input_sizes,
                                                const c10d::AllToAllOptions& options) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
-  /// A barrier of ranks that say the same.
+  /// A barrier. MismatchError unless all ranks give the same `call`.
   c10::intrusive_ptr<c10d::Work> agree(const std::string& call);
 
   // In backend_messages.cpp.
@@ -156,6 +156,7 @@ class AgreedBackend : public c10d::Backend {
   std::string name_;
   std::vector<int> ranks_;  ///< of the job
   Group group_;
+  std::shared_ptr<CountedCalls> of_all_ranks_;
   Call::Of all_ranks_;  ///< what a call of this group is
   c10::intrusive_ptr<Options> options_;
   std::atomic<std::uint64_t> calls_ = 0;

@@ -58,7 +58,7 @@ void AgreedBackend::add_sparse_allreduce(Collective& collective, const at::Tenso
 
 WorkPtr AgreedBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   Collective collective = begin(OpType::ALLREDUCE, options.timeout);
-  if (tensors.size() == 1 && has_indices(tensors.front()) && tensors.front().is_cpu()) {
+  if (tensors.size() == 1 && tensors.front().layout() == at::kSparse && tensors.front().is_cpu()) {
     add_sparse_allreduce(collective, tensors.front(), options.reduceOp);
     return end(std::move(collective));
   }

@@ -54,6 +54,7 @@ void Call::finish() {
     failure_ = std::current_exception();
     remember(failure_);
   }
+  *has_warned_ = true;
   parts_.finish = nullptr;
   parts_.kept.clear();
   {
@@ -115,7 +116,7 @@ void Call::look_at_time(steady_clock::time_point begun, milliseconds timeout) {
 }
 
 void Call::warn_once() {
-  if (!has_warned_.exchange(true))
+  if (!has_warned_->exchange(true))
     log::warning(fmt::format("{} has waited for {:.3g} s; expected {}", place(), Process::current()->stall_seconds(),
                              expected()));
 }
@@ -124,19 +125,27 @@ std::string Call::place() const {
   return parts_.text + bracketed(parts_.here);
 }
 
+bool Call::has_met() const {
+  return std::ranges::any_of(parts_.tasks, [](const auto& task) { return task->has_met(); });
+}
+
 /// Whether the other rank of a message waits for this one, too: then nobody may ever come. Again each second.
 void Call::ask_other(steady_clock::duration waited) {
-  static constexpr std::chrono::seconds until_asked{3};
+  constexpr std::chrono::seconds until_asked{3};
   std::int64_t asked = questions_;
-  if (waited < until_asked + std::chrono::seconds{asked} || !questions_.compare_exchange_strong(asked, asked + 1))
+  if (waited < until_asked + std::chrono::seconds{asked} || has_met() ||
+      !questions_.compare_exchange_strong(asked, asked + 1))
     return;
-  Process::current()->mail().ask(parts_.other, until_asked, [call = shared_from_this()](const FoundWait& found) {
-    const int other = call->parts_.other, rank = Process::current()->rank();
-    const bool is_told_there = found.other == rank && other < rank;
-    if (!found.is_for(rank) || is_told_there || call->is_finished() || call->has_warned_.exchange(true)) return;
-    log::warning(fmt::format("{} has waited for {} s on replica {}, while replica {} waits at {}", call->place(),
-                             until_asked.count(), rank, other, found.text));
-  });
+  // The answer does not keep the call: its end may need Python's lock.
+  Process::current()->mail().ask(
+      parts_.other, until_asked,
+      [place = place(), other = parts_.other, waited, has_warned = has_warned_](const FoundWait& found) {
+        const int rank = Process::current()->rank();
+        const bool is_told_there = found.other == rank && other < rank;
+        if (!found.is_for(rank) || is_told_there || has_warned->exchange(true)) return;
+        log::warning(fmt::format("{} has waited for {:.0f} s on replica {}, while replica {} waits at {}", place,
+                                 std::chrono::duration<double>(waited).count(), rank, other, found.text));
+      });
 }
 
 std::string_view Call::expected() const {

@@ -23,6 +23,8 @@
 
 namespace lockstep::python {
 
+class CountedCalls;
+
 /// Something that goes on by itself, and of which a thread can ask if it has ended.
 class Task {
  public:
@@ -34,6 +36,9 @@ class Task {
   /// Blocking. Returns when it has ended, or throws what made it fail. Calls `meanwhile` again and again; what that
   /// throws ends the wait alone. The job's watchdog sees that this rank waits, if other ranks must come.
   virtual void wait(const std::function<void()>& meanwhile) = 0;
+
+  /// LOCAL, from any thread. Whether it needs nothing more of a program, but time.
+  virtual bool has_met() const { return false; }
 };
 
 /// Requests of groups, as tasks.
@@ -50,7 +55,7 @@ class RequestTask final : public Task {
 
 /// What Python has called: its tasks, and what is done when all have ended. Shared by the Work that Python holds and by
 /// Completions, which ends it if nobody waits. Thread-safe.
-class Call : public std::enable_shared_from_this<Call> {
+class Call {
  public:
   /// Who must come to it.
   enum class Of : std::uint8_t {
@@ -64,10 +69,10 @@ class Call : public std::enable_shared_from_this<Call> {
     Here here;
     std::chrono::milliseconds timeout;  ///< from now on
     Of of = Of::all_ranks;
-    int other = -1;                     ///< the rank of the job that a message is with, if that is known
-    std::string group = {};             ///< of a call of all its ranks
-    std::int64_t number = 0;            ///< that of the call in the group
-    std::vector<at::Tensor> kept = {};  ///< memory that the tasks use
+    int other = -1;                                  ///< the rank of the job that a message is with, if that is known
+    std::shared_ptr<const CountedCalls> group = {};  ///< of a call of all its ranks
+    std::int64_t number = 0;                         ///< that of the call in the group
+    std::vector<at::Tensor> kept = {};               ///< memory that the tasks use
     /// Runs once, when all tasks have ended well, without Python's lock. What it throws is the failure of the call.
     std::function<void()> finish = {};
     std::vector<at::Tensor> result = {};     ///< what its future gets
@@ -101,10 +106,11 @@ class Call : public std::enable_shared_from_this<Call> {
 
   Of of() const { return parts_.of; }
   int other() const { return parts_.other; }
-  const std::string& group() const { return parts_.group; }
+  const std::shared_ptr<const CountedCalls>& group() const { return parts_.group; }
   std::int64_t number() const { return parts_.number; }
   /// "barrier (train.py:24)"
   std::string place() const;
+  bool has_met() const;
   std::chrono::steady_clock::time_point start() const { return start_; }
   const c10::intrusive_ptr<c10::ivalue::Future>& future() const { return future_; }
   const std::vector<at::Tensor>& result() const { return parts_.result; }
@@ -120,7 +126,8 @@ class Call : public std::enable_shared_from_this<Call> {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::atomic<bool> is_being_finished_ = false;
-  std::atomic<bool> has_warned_ = false;
+  /// Whether a warning would come too late. Shared with what another rank is asked.
+  std::shared_ptr<std::atomic<bool>> has_warned_ = std::make_shared<std::atomic<bool>>(false);
   std::atomic<std::int64_t> questions_ = 0;
   std::mutex mutex_;
   std::condition_variable finished_;

@@ -55,6 +55,11 @@ class InnerCalls::InnerCall final : public Task, public std::enable_shared_from_
     return has_ended_;
   }
 
+  bool has_met() const override {
+    return std::ranges::all_of(parts_.agreements,
+                               [](const auto& each) { return each->has_met() || each->has_ended(); });
+  }
+
   void wait(const std::function<void()>& meanwhile) override {
     for (const auto& each : parts_.agreements) each->wait(meanwhile);
     constexpr std::chrono::microseconds until_others_begin{20}, between_looks{500};

@@ -45,7 +45,7 @@ class InnerCalls : public std::enable_shared_from_this<InnerCalls> {
   std::shared_ptr<Waiter> waiter_;
   std::mutex mutex_;
   std::deque<std::shared_ptr<InnerCall>> waiting_;  ///< under `mutex_`
-  bool is_beginning_ = false;                       ///< a thread, some of them; under `mutex_`
+  bool is_beginning_ = false;                       ///< a thread begins calls; under `mutex_`
 };
 
 /// For tensors on this device: one of its streams, which waits for what the current one has now. Null on the host.

@@ -110,6 +110,7 @@ void Mail::handle(int from, const Bytes& message) {
     sent->end(std::make_exception_ptr(MismatchError{rest.text()}));
     return;
   }
+  sent->has_met_ = true;
   desk_->send_memory(from, sent->side_.memory, [sent](const std::exception_ptr& failure) { sent->end(failure); });
 }
 
@@ -124,23 +125,13 @@ void Mail::ask(int rank, std::chrono::seconds ago, std::function<void(const Foun
 
 void Mail::handle_question(int from, std::int64_t number, std::chrono::seconds ago) {
   const FoundWait found = first_wait(ago).value_or(FoundWait{});
-  desk_->send(from, Desk::About::mail,
-              Packer{}
-                  .number(static_cast<std::int64_t>(Says::answer))
-                  .number(number)
-                  .number(found.other)
-                  .number(found.number)
-                  .text(found.group)
-                  .text(found.text)
-                  .take());
+  Packer answer;
+  answer.number(static_cast<std::int64_t>(Says::answer)).number(number).number(found.other).number(found.number);
+  desk_->send(from, Desk::About::mail, answer.text(found.group).text(found.text).take());
 }
 
 void Mail::handle_answer(std::int64_t number, Unpacker& rest) {
-  FoundWait found{};
-  found.other = static_cast<int>(rest.number());
-  found.number = rest.number();
-  found.group = rest.text();
-  found.text = rest.text();
+  const FoundWait found{static_cast<int>(rest.number()), rest.number(), rest.text(), rest.text()};
   if (const auto question = questions_.extract(number); !question.empty() && !found.text.empty())
     question.mapped()(found);
 }
@@ -157,6 +148,7 @@ std::shared_ptr<Mail::Message> Mail::take_sent(std::int64_t number) {
 void Mail::answer(const Offer& offer, const std::shared_ptr<Message>& receive) {
   const Side& mine = receive->side_;
   receive->source_ = offer.from;
+  receive->has_met_ = true;
   if (offer.what == mine.what) {
     desk_->send(offer.from, Desk::About::mail,
                 Packer{}.number(static_cast<std::int64_t>(Says::take)).number(offer.number).take());

@@ -1,6 +1,7 @@
 // Sends and receives of two ranks: send, recv, recv from any rank, and the monitored barrier.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -41,6 +42,8 @@ class Mail {
     bool has_ended() noexcept override;
     void wait(const std::function<void()>& meanwhile) override;
 
+    bool has_met() const override { return has_met_; }
+
     /// Where it has come from, once it has ended.
     int source() const { return source_; }
 
@@ -50,6 +53,7 @@ class Mail {
 
     Side side_;
     int source_ = any_rank;
+    std::atomic<bool> has_met_ = false;
     std::mutex mutex_;
     std::condition_variable changed_;
     bool has_ended_ = false;

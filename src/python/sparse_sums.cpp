@@ -36,10 +36,6 @@ at::Tensor strides_of(at::IntArrayRef sizes) {
 
 }  // namespace
 
-bool has_indices(const at::Tensor& tensor) {
-  return tensor.layout() == at::kSparse;
-}
-
 Tensor rows_of(const at::Tensor& sparse) {
   const at::Tensor tensor = sparse.detach().coalesce();
   const at::Tensor indices = tensor.indices().t().contiguous(), values = tensor.values().contiguous();

@@ -7,10 +7,7 @@
 
 namespace lockstep::python {
 
-/// Whether a tensor has indices and values (COO).
-bool has_indices(const at::Tensor& tensor);
-
-/// A row for each index of the tensor, once: the index, and the values there.
+/// A row for each index of the tensor (COO), once: the index, and the values there.
 Tensor rows_of(const at::Tensor& sparse);
 
 /// A tensor like `like` whose values are, at each index, the sum of those in `rows`, in their order. Floats of 16 bits

@@ -1,9 +1,8 @@
 #include "python/waits.hpp"
 
-#include <algorithm>
 #include <map>
 #include <mutex>
-#include <vector>
+#include <utility>
 
 namespace lockstep::python {
 namespace {
@@ -12,56 +11,60 @@ using std::chrono::steady_clock;
 
 struct Wait {
   const Call* call;
-  steady_clock::time_point begun;
+  steady_clock::time_point begun = steady_clock::now();
 };
 
 struct Waits {
   std::mutex mutex;
   // All under `mutex`.
-  std::vector<Wait> all;  ///< in the order in which they began
-  std::map<std::string, std::int64_t> calls;
+  std::int64_t begun = 0;
+  std::map<std::int64_t, Wait> all;  ///< in the order in which they began
+  std::map<std::string, const CountedCalls*> groups;
 };
 
+/// Never destroyed: threads may still ask while the process exits.
 Waits& waits() {
-  static Waits all;
+  static Waits& all = *new Waits;
   return all;
 }
 
 }  // namespace
 
-ShownWait::ShownWait(const Call& call) : call_{call} {
+CountedCalls::CountedCalls(std::string group) : group_{std::move(group)} {
   const std::scoped_lock lock{waits().mutex};
-  waits().all.push_back({&call, steady_clock::now()});
+  waits().groups[group_] = this;
+}
+
+CountedCalls::~CountedCalls() {
+  const std::scoped_lock lock{waits().mutex};
+  std::erase_if(waits().groups, [this](const auto& each) { return each.second == this; });  // not a later one's
+}
+
+ShownWait::ShownWait(const Call& call) {
+  const std::scoped_lock lock{waits().mutex};
+  number_ = waits().begun++;
+  waits().all.emplace(number_, Wait{&call});
 }
 
 ShownWait::~ShownWait() {
   const std::scoped_lock lock{waits().mutex};
-  waits().all.erase(std::ranges::find(waits().all, &call_, &Wait::call));
+  waits().all.erase(number_);
 }
 
 std::optional<FoundWait> first_wait(steady_clock::duration ago) {
   const std::scoped_lock lock{waits().mutex};
-  const std::vector<Wait>& all = waits().all;
-  if (all.empty() || steady_clock::now() - all.front().begun < ago) return {};
-  const Call& call = *all.front().call;
-  return FoundWait{call.place(), call.other(), call.group(), call.number()};
+  if (waits().all.empty()) return {};
+  const Wait& first = waits().all.begin()->second;
+  const Call& call = *first.call;
+  if (steady_clock::now() - first.begun < ago || call.has_met()) return {};
+  return FoundWait{call.other(), call.number(), call.group() ? call.group()->group() : std::string{}, call.place()};
 }
 
 bool FoundWait::is_for(int rank) const {
   if (group.empty()) return other == rank;
   const std::scoped_lock lock{waits().mutex};
-  const auto made = waits().calls.find(group);
-  return made != waits().calls.end() && made->second < number;
-}
-
-void open_group(const std::string& group) {
-  const std::scoped_lock lock{waits().mutex};
-  waits().calls[group] = 0;
-}
-
-std::int64_t count_call(const std::string& group) {
-  const std::scoped_lock lock{waits().mutex};
-  return ++waits().calls[group];
+  const auto found = waits().groups.find(group);
+  return found != waits().groups.end() && found->second->made() < number;
 }
 
 }  // namespace lockstep::python

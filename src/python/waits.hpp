@@ -1,6 +1,7 @@
 // What threads of this process wait for in calls.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -10,7 +11,24 @@
 
 namespace lockstep::python {
 
-/// That a thread waits for a call, as long as this object lives.
+/// Counts the calls that this rank makes of all ranks of a group, so that it knows whether others wait for it there.
+class CountedCalls {
+ public:
+  explicit CountedCalls(std::string group);
+  CountedCalls(const CountedCalls&) = delete;
+  ~CountedCalls();
+
+  const std::string& group() const { return group_; }
+  std::int64_t made() const { return made_; }
+  /// The number of one more.
+  std::int64_t count() { return ++made_; }
+
+ private:
+  std::string group_;
+  std::atomic<std::int64_t> made_ = 0;
+};
+
+/// While it lives, shows that a thread waits for a call.
 class [[nodiscard]] ShownWait {
  public:
   explicit ShownWait(const Call& call);
@@ -18,26 +36,21 @@ class [[nodiscard]] ShownWait {
   ~ShownWait();
 
  private:
-  const Call& call_;
+  std::int64_t number_;
 };
 
 /// A wait, for ranks that ask.
 struct FoundWait {
-  std::string text;         ///< "barrier (train.py:24)"
   int other = -1;           ///< the rank of the job that a message is with; -1 for calls of a group
-  std::string group;        ///< of a call of all its ranks
-  std::int64_t number = 0;  ///< that of the call in the group
+  std::int64_t number = 0;  ///< that of a call in the group
+  std::string group = {};   ///< of a call of all its ranks
+  std::string text = {};    ///< "barrier (train.py:24)"
 
-  /// Whether rank `rank` of the job, which is this one, has to come first.
+  /// Whether it ends only after this process, rank `rank` of the job, has made its call.
   bool is_for(int rank) const;
 };
 
-// LOCAL, from any thread. How many calls of all its ranks this rank has made in a group.
-
-void open_group(const std::string& group);
-std::int64_t count_call(const std::string& group);  ///< the number of one more
-
-/// LOCAL, from any thread. The first of the waits that go on, unless it began later than so long ago.
+/// LOCAL, from any thread. The oldest wait, if it began at least so long ago and needs more than time.
 std::optional<FoundWait> first_wait(std::chrono::steady_clock::duration ago);
 
 }  // namespace lockstep::python
