@@ -269,8 +269,8 @@ class FailureSearch : WatchView {
     if (++peer(row).stalled_ticks <= patience || sight(row).stall_told || !seen_.takes_a_line || result_.stall) return;
     if (state_.ticks_since_stall_told < std::max(patience + 1, job_.ticks_a_heartbeat())) return;
     // It may be of another row, which was told of.
-    auto found = find();
-    if (!sight(found.rows.front()).stall_told) result_.stall = std::move(found);
+    const auto found = find();
+    if (std::ranges::none_of(found.rows, [this](int each) { return sight(each).stall_told; })) result_.stall = found;
   }
 
   Finding stopped_or_out_of_reach(int row) {

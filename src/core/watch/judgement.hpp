@@ -143,7 +143,7 @@ struct Judgement {
   /// the answer is to be judged in the same state.
   std::optional<int> unknown_host = {};
   std::optional<Finding> failure = {};              ///< ends the job
-  std::optional<Finding> stall = {};                ///< to be told of, unless its first row has been; the job goes on
+  std::optional<Finding> stall = {};                ///< to be told of, unless one of its rows has been; the job goes on
   std::optional<std::string> lost_heartbeats = {};  ///< a warning for the job, once
   LastAct last_act = LastAct::none;
   bool takes_stack = false;  ///< this rank is about to stall, and keeps its stack

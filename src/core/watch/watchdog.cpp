@@ -233,11 +233,11 @@ class Watchdog::Thread {
     sight.missed_datagrams = heartbeats_->missed_datagrams(row);
   }
 
-  /// Once for each place of the job where a rank stalls.
+  /// Once for each place of the job where a rank stalls. Of circles that share a rank, one is told of.
   void warn_of(const Finding& stall) {
-    bool first = false;
-    for (const int row : stall.rows) first = (table_.observe(row) && row == stall.rows.front()) || first;
-    if (!first) return;
+    std::vector<int> rows = stall.rows;
+    std::ranges::sort(rows);  // so that two ranks that speak at once do not silence each other
+    if (!std::ranges::all_of(rows, [this](int row) { return table_.observe(row); })) return;
     table_.show_observed(stall.rows.front());
     options_.on_stall ? options_.on_stall(stall.sentence) : log::warning(stall.sentence);
   }
