@@ -365,6 +365,41 @@ TEST_CASE("of three hosts, the one in the middle is named if it is out of reach"
   check_one_of_three(1);
 }
 
+namespace {
+
+/// Of nine hosts, the fourth is not near the first and the seventh.
+constexpr int many_hosts = 9;
+constexpr int far_rank = 3;
+
+}  // namespace
+
+TEST_CASE("of nine hosts, a rank that is stopped is named, once, though not all hosts hear it", "[long]") {
+  const Hosts hosts{many_hosts};
+  check_fault(send_to(far_rank, SIGSTOP, hosts, 1), far_rank, SIGSTOP, "has stopped: no sign of life for 2 s");
+}
+TEST_CASE("of nine hosts, one that cannot be reached is named, and both sides end", "[long][extended]") {
+  if (!notices_lost_host) return skip("this MPI's launcher waits for a host that is out of reach");
+  const Hosts hosts{many_hosts};
+  const End end = cut_off(far_rank, hosts, 1);
+  INFO("stderr: " << end.outcome.err);
+  CHECK(end.after < on_this_machine(limit));
+  check_cut_off(end, far_rank, hosts.names()[far_rank]);
+}
+TEST_CASE("of nine hosts, a rank that is killed is named, once", "[long][extended]") {
+  const Hosts hosts{many_hosts};
+  const End end = send_to(far_rank, SIGKILL, hosts, 1);
+  if (!is_silenced(end)) check_fault(end, far_rank, SIGKILL, "is gone");
+}
+TEST_CASE("mpirun that is interrupted takes the ranks of nine hosts along, and one line says in which step",
+          "[extended]") {
+  const Hosts hosts{many_hosts};
+  const End end = send_to(std::nullopt, SIGINT, hosts, 1);
+  INFO("stderr: " << end.outcome.err);
+  CHECK(end.outcome.exit_code != 0);
+  CHECK(end.after < on_this_machine(limit));
+  check_interrupted(end.outcome.err);
+}
+
 TEST_CASE("lockstep-run leaves out a host that is out of reach, and goes on with the ranks that are left") {
   const Hosts hosts{2};
   Supervised job{hosts, 2};
@@ -454,12 +489,12 @@ TEST_CASE("a host that is not there at the first start is wrong input, and leave
 
 namespace {
 
-void check_injected(const std::string& fault, int code, const std::string& told) {
-  const Hosts hosts{2};
+void check_injected(const std::string& fault, int code, const std::string& told, int on_hosts = 2) {
+  const Hosts hosts{on_hosts};
   const SharedMemory memory;
-  const Outcome outcome =
-      run_job_on(hosts, 2, {"--data", small_data(), "--hidden", "16", "--steps", "9", "--stall-timeout", "2"},
-                 {.environment = {{"LOCKSTEP_FAULT", fault}, memory.variable()}, .timeout = 60s});
+  const Outcome outcome = run_job_on(hosts, on_hosts == 2 ? 2 : 1,
+                                     {"--data", small_data(), "--hidden", "16", "--steps", "9", "--stall-timeout", "2"},
+                                     {.environment = {{"LOCKSTEP_FAULT", fault}, memory.variable()}, .timeout = 60s});
   INFO("LOCKSTEP_FAULT=" << fault << "\nstderr: " << outcome.err);
   CHECK_FALSE(outcome.timed_out);
   CHECK(outcome.exit_code == code);
@@ -471,6 +506,10 @@ void check_injected(const std::string& fault, int code, const std::string& told)
 
 }  // namespace
 
+TEST_CASE("of nine hosts, a rank that is late is named, once, by one that does not hear it in peace",
+          "[long][extended]") {
+  check_injected("hang:3:3", 5, "is late", many_hosts);
+}
 TEST_CASE("a rank that throws on another host is named", "[long]") {
   check_injected("throw:3:3", 4, "failed: LOCKSTEP_FAULT");
 }

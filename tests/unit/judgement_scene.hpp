@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,8 +19,8 @@ namespace lockstep::test {
 /// More looks than any case takes.
 inline constexpr int never = 20000;
 
-/// A job whose ranks a, b, c, d compute and beat. A test changes what is seen, and looks. A second has 1024 ticks, so
-/// that sums of them are exact: 0.3 s are over in look 308, and not in look 307.
+/// A job whose ranks a, b, c and so on compute and beat. A test changes what is seen, and looks. A second has 1024
+/// ticks, so that sums of them are exact: 0.3 s are over in look 308, and not in look 307.
 class Scene {
  public:
   using Change = std::function<void(Scene&)>;
@@ -28,7 +29,7 @@ class Scene {
 
   /// `lowest` says who shares a node, as for NodeMap; `row` is the rank that looks.
   explicit Scene(std::vector<int> lowest, int row = 0)
-      : job{.names = {"a", "b", "c", "d"},
+      : job{.names = letters(lowest.size()),
             .nodes = NodeMap{lowest},
             .row = row,
             .stall_timeout = Seconds{1},
@@ -59,6 +60,13 @@ class Scene {
   }
   Scene& saves() {
     return with([](Scene& s) { s.job.saves_at_end = true; });
+  }
+  /// Somebody does, from the look after this one on, for the rows of all ranks.
+  Scene& wishes() {
+    return with([](Scene& s) { ++s.seen.wishes; });
+  }
+  Scene& lost(int row) {
+    return with([row](Scene& s) { s.seen.lost = row; });
   }
   Scene& reported() {
     return with([](Scene& s) { s.seen.reported = true; });
@@ -143,6 +151,7 @@ class Scene {
       judged = judge_look(job, seen, state);
     }
     state = std::move(judged.state);
+    if (judged.wishes && !wished_at) wished_at = looks;
     finding = judged.failure ? *judged.failure : judged.stall.value_or(Finding{});
     if (judged.stall)
       for (const int row : finding.rows) sight(row).stall_told = true;
@@ -165,7 +174,15 @@ class Scene {
   Change each_look;
   int looks = 0;
   int knocks = 0;
-  Finding finding;  ///< of the last look
+  std::optional<int> wished_at;  ///< the first look after which this rank wished for the rows of all
+  Finding finding;               ///< of the last look
+
+ private:
+  static std::vector<std::string> letters(std::size_t count) {
+    std::vector<std::string> names;
+    for (std::size_t row = 0; row < count; ++row) names.emplace_back(1, static_cast<char>('a' + row));
+    return names;
+  }
 };
 
 /// The look in which something is said, and its first words.

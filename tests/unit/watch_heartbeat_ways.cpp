@@ -28,6 +28,7 @@ using namespace lockstep;
 using lockstep::test::Addresses;
 using lockstep::test::eventually;
 using lockstep::test::merge_tag;
+using lockstep::test::numbers_to;
 using lockstep::test::Ranks;
 using lockstep::test::WatchedRank;
 
@@ -146,6 +147,8 @@ TEST_CASE("a heartbeat that says what cannot be is none, even with the right sea
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.terminated = 2; }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.reported = 2; }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.warned = 2; }));
+  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.route = NodeMap::routes + 1; }));
+  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.lost = ranks_of_job + 1; }));
 }
 
 TEST_CASE("heartbeats that somebody forges, changes or repeats are ignored") {
@@ -153,7 +156,7 @@ TEST_CASE("heartbeats that somebody forges, changes or repeats are ignored") {
   Ranks ranks{{0, 1}, [&](int rank, Addresses& told) {
                 if (rank == 1) divert_datagrams(told, eve.port());
               }};
-  ranks.beats(0).ask_after(1u << 30);
+  ranks.beats(0).ask_after(1u << 30, 1u << 30);
   const auto receive = [&](std::span<const std::byte> bytes) {
     eve.send(bytes, ranks.addresses[0]);
     ranks.beats(0).receive(ranks.table(0));
@@ -334,4 +337,62 @@ TEST_CASE("heartbeats are bound to the network that is named") {
                         Catch::Contains(" has no address there; it has 127.0.0.1"));
   const Heartbeats bound{address("127.0.0.1")};
   CHECK(bound.address().hosts == decltype(bound.address().hosts){address("127.0.0.1")});
+}
+
+TEST_CASE("a row that comes twice is passed on once") {
+  Eavesdropper instead_of_3;
+  Ranks ranks{numbers_to(9), [&](int rank, Addresses& told) {
+                if (rank == 0) told[1].hosts = {told[1].hosts[0], told[1].hosts[0]};
+                if (rank == 1) divert_datagrams(told, instead_of_3.port());
+              }};
+  // The second goes by short steps first: from 0 to 1, and on to 3 and 5.
+  for (int round = 0; round < 2; ++round) {
+    ranks.table(0).beat();
+    ranks.beats(0).send_around(ranks.table(0));
+  }
+  REQUIRE(eventually([&] {
+    ranks.beats(1).receive(ranks.table(1));
+    return ranks.table(1).read(0).heartbeat == 2;
+  }));
+  ranks.beats(1).send(ranks.table(1));
+  std::vector<int> senders;
+  do {
+    const auto message = open_sealed(instead_of_3.next(), ranks.key, 9);
+    REQUIRE(message);
+    senders.push_back(message->rank);
+  } while (senders.back() != 1);
+  CHECK(senders == std::vector<int>{0, 0, 1});
+}
+
+TEST_CASE("where datagrams do not get through, rows are passed on over TCP") {
+  Eavesdropper nobody;
+  Ranks ranks{numbers_to(9), [&](int, Addresses& told) { divert_datagrams(told, nobody.port()); }};
+  const auto all_beat = [&] {
+    for (int rank = 0; rank < 9; ++rank) ranks.beat(rank);
+  };
+  REQUIRE(eventually([&] {
+    all_beat();
+    return ranks.beats(1).heard_all(ranks.table(1)) && ranks.beats(3).heard_all(ranks.table(3));
+  }));
+  CHECK(ranks.table(3).read(0).phase == Phase::absent);
+  REQUIRE(eventually([&] {
+    ranks.beats(0).send_around(ranks.table(0));
+    all_beat();
+    return ranks.table(3).read(0).phase == Phase::computing;
+  }));
+}
+
+TEST_CASE("a rank that is not near is asked over TCP where all rows are expected, and its does not come") {
+  Ranks ranks{numbers_to(9)};
+  ranks.beats(0).ask_after(1u << 30, 3);
+  const auto beat = [&] {
+    for (const int rank : {0, 3}) ranks.beat(rank);
+  };
+  for (int looks = 0; looks < 20; ++looks) beat();
+  CHECK(ranks.table(0).read(3).phase == Phase::absent);
+  ranks.beats(0).expect_all(true);
+  REQUIRE(eventually([&] {
+    beat();
+    return ranks.table(0).read(3).phase == Phase::computing;
+  }));
 }

@@ -1,5 +1,11 @@
 // Heartbeats between nodes, on one: what is sent, what is ignored, and what a watchdog makes of it.
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +20,7 @@ using lockstep::test::CapturedStderr;
 using lockstep::test::ChildProcess;
 using lockstep::test::eventually;
 using lockstep::test::merge_tag;
+using lockstep::test::numbers_to;
 using lockstep::test::Ranks;
 using lockstep::test::WatchedRank;
 
@@ -33,6 +40,136 @@ TEST_CASE("ranks of a node share the work of hearing the others") {
   CHECK(nodes.carrier(3, 1) == 2);
   CHECK(nodes.carrier(4, 0) == 1);
   CHECK(nodes.carrier(3, 2) == 5);
+}
+
+TEST_CASE("nodes are near each other at distances that are powers of two, up to five nodes all") {
+  const auto ring = [](int nodes) { return NodeMap{numbers_to(nodes)}; };
+  const NodeMap twelve = ring(12);
+  for (int node = 0; node < 12; ++node) {
+    std::vector<int> near;
+    for (int other = 0; other < 12; ++other)
+      if (twelve.are_near(node, other)) near.push_back((other - node + 12) % 12);
+    std::ranges::sort(near);
+    CHECK(near == std::vector<int>{1, 2, 4, 8, 10, 11});
+  }
+  for (int nodes = 1; nodes <= 5; ++nodes) CHECK(ring(nodes).are_all_near());
+  CHECK_FALSE(ring(6).are_all_near());
+  CHECK(ring(1).steps() == 0);
+  CHECK(ring(512).steps() == 5);
+}
+
+TEST_CASE("a row comes to every node once on each route, over near nodes, and no node is on all ways to another") {
+  using Route = NodeMap::Route;
+  const int nodes = GENERATE(2, 3, 5, 6, 8, 9, 12, 31, 64, 100);
+  const NodeMap map{numbers_to(nodes)};
+  const int origin = nodes / 3;
+  CAPTURE(nodes);
+  // By route and node, the nodes on the way to it.
+  std::array<std::vector<std::set<int>>, NodeMap::routes> ways;
+  for (std::uint32_t route = 0; route < NodeMap::routes; ++route) {
+    ways[route].resize(static_cast<std::size_t>(nodes));
+    std::vector<int> reached{origin};
+    for (std::size_t at = 0; at < reached.size(); ++at)
+      for (const int next : map.next_on(static_cast<Route>(route), origin, reached[at])) {
+        CHECK(map.are_near(reached[at], next));
+        auto& way = ways[route][static_cast<std::size_t>(next)];
+        way = ways[route][static_cast<std::size_t>(reached[at])];
+        way.insert(reached[at]);
+        CHECK(way.size() <= std::bit_width(static_cast<unsigned>(nodes - 1)));
+        reached.push_back(next);
+      }
+    std::ranges::sort(reached);
+    CHECK(reached == numbers_to(nodes));
+  }
+  const auto way = [&](Route route, int node) {
+    return ways[static_cast<std::size_t>(route)][static_cast<std::size_t>(node)];
+  };
+  for (int node = 0; node < nodes; ++node)
+    for (const Route up : {Route::up_by_long_steps, Route::up_by_short_steps})
+      for (const Route down : {Route::down_by_long_steps, Route::down_by_short_steps})
+        for (const int each : way(up, node)) CHECK((each == origin || !way(down, node).contains(each)));
+}
+
+TEST_CASE("a row that is sent around comes to all nodes, also if one of them passes nothing on") {
+  constexpr int count = 9;
+  for (int deaf = 1; deaf < count; ++deaf) {
+    Ranks ranks{numbers_to(count)};
+    CAPTURE(deaf);
+    ranks.table(0).beat();
+    ranks.beats(0).send_around(ranks.table(0));
+    std::set<int> reached;
+    REQUIRE(eventually([&] {
+      for (int rank = 1; rank < count; ++rank) {
+        if (rank != deaf) ranks.beats(rank).receive(ranks.table(rank));
+        if (ranks.table(rank).read(0).heartbeat > 0) reached.insert(rank);
+      }
+      return reached.size() == count - 2;
+    }));
+    CHECK_FALSE(reached.contains(deaf));
+  }
+}
+
+TEST_CASE("what is said once for the job reaches nodes that are not near, in as many heartbeats as there are steps") {
+  Ranks ranks{numbers_to(9)};
+  REQUIRE_FALSE(ranks.nodes.are_near(0, 3));
+  ranks.table(0).wish(0);
+  ranks.table(0).note_lost(8);
+  REQUIRE(ranks.table(0).observe(7));
+  ranks.table(0).show_observed(7);
+  REQUIRE(ranks.table(0).claim_report());
+  for (int step = 0; step < ranks.nodes.steps(); ++step) {
+    CHECK(ranks.table(3).wishes() == 0);
+    for (int rank = 0; rank < 9; ++rank) {
+      ranks.table(rank).beat();
+      ranks.beats(rank).send(ranks.table(rank));
+    }
+    const auto has_heard_near = [&](int rank) {
+      ranks.beats(rank).receive(ranks.table(rank));
+      return std::ranges::all_of(numbers_to(9), [&](int other) {
+        return !ranks.nodes.are_near(rank, other) ||
+               ranks.table(rank).read(other).heartbeat == ranks.table(other).read(other).heartbeat;
+      });
+    };
+    for (int rank = 0; rank < 9; ++rank) REQUIRE(eventually([&] { return has_heard_near(rank); }));
+  }
+  CHECK(ranks.table(3).wishes() == 1);
+  CHECK(ranks.table(3).lost() == 8);
+  CHECK(ranks.table(3).is_observed(7));
+  CHECK(ranks.table(3).reported());
+  CHECK(ranks.table(3).read(0).phase == Phase::absent);
+}
+
+TEST_CASE("a watchdog sends its rank's row around once, and again as long as somebody wishes for the rows of all") {
+  Ranks ranks{numbers_to(9)};
+  const WatchedRank watched{ranks, 60};
+  const auto beats_seen = [&] {
+    for (int rank = 1; rank < 9; ++rank) ranks.beat(rank);
+    return ranks.table(3).read(0).heartbeat;
+  };
+  REQUIRE(eventually([&] { return beats_seen() > 0; }));
+  const auto in_peace = beats_seen();
+  const auto now = ranks.table(0).read(0).heartbeat;
+  REQUIRE(eventually([&] { return (void)beats_seen(), ranks.table(0).read(0).heartbeat > now + 10; }));
+  CHECK(beats_seen() == in_peace);
+  ranks.table(3).wish(0);
+  REQUIRE(eventually([&] { return beats_seen() > in_peace + 10; }));
+}
+
+TEST_CASE("a watchdog that waits wishes for the rows of all, and asks a rank whose row does not come") {
+  const bool is_deaf = GENERATE(false, true);
+  CAPTURE(is_deaf);
+  Ranks ranks{numbers_to(9)};
+  for (int rank = 0; rank < 9; ++rank)
+    if (rank != 3) ranks.table(rank).enter_meeting(1, merge_tag());
+  WatchedRank watched{ranks, 0.8};
+  REQUIRE(eventually([&] {
+    for (int rank = 1; rank < 9; ++rank) {
+      ranks.beat(rank);
+      if (ranks.table(rank).wishes() > 0 && !(rank == 3 && is_deaf)) ranks.beats(rank).send_around(ranks.table(rank));
+    }
+    return watched.ends() > 0;
+  }));
+  CHECK_THAT(watched.line(), Catch::Contains("lockstep: replica 3 is late: merge_call #5"));
 }
 
 TEST_CASE("a heartbeat carries what its rank is doing, to one rank of each other node") {
@@ -99,6 +236,7 @@ TEST_CASE("the host of a rank whose process ended says so, if the rank was heard
   CHECK(watched.code() == Error::ExitCode::peer_failed);
   CHECK(ranks.beats(0).was_refused(1));
   CHECK_FALSE(ranks.beats(0).was_refused(2));
+  CHECK(ranks.table(0).lost() == 1);
   CHECK(watched.line() == "lockstep: replica 1 is gone: its process ended; it was before the first step, computing\n");
 }
 

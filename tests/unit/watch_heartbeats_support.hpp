@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,13 @@
 #include "support/phase_rows.hpp"
 
 namespace lockstep::test {
+
+/// 0, 1, 2 and so on, so many: as `lowest` says of nodes of one rank each.
+inline std::vector<int> numbers_to(int count) {
+  std::vector<int> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
 
 /// Changes what a rank is told of the addresses of all ranks.
 using Addresses = std::vector<Heartbeats::Address>;
@@ -75,7 +83,7 @@ class WatchedRank {
   WatchedRank(Ranks& ranks, double stall_timeout, int rank = 0)
       : watchdog_{std::in_place,
                   ranks.table(rank),
-                  std::vector<std::string>{"replica 0", "replica 1", "replica 2", "replica 3"},
+                  names(ranks.nodes.ranks()),
                   WatchdogOptions{.stall_timeout = std::chrono::duration<double>{stall_timeout}},
                   [this](Error::ExitCode code, Reach reach) {
                     code_ = code;
@@ -90,6 +98,12 @@ class WatchedRank {
   const std::string& line() { return stderr_.text(); }
 
  private:
+  static std::vector<std::string> names(int ranks) {
+    std::vector<std::string> names;
+    for (int rank = 0; rank < ranks; ++rank) names.push_back("replica " + std::to_string(rank));
+    return names;
+  }
+
   CapturedStderr stderr_;
   std::atomic<Error::ExitCode> code_{Error::ExitCode::done};
   std::atomic<Reach> reach_{Reach::whole_job};

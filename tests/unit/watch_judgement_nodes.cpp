@@ -140,6 +140,90 @@ TEST_CASE("each node with lower living ranks has half a second to speak first") 
   CHECK(turn(third({0, 1, 2, 2}).told().falls_silent(0).falls_silent(1)) == 0);
 }
 
+namespace {
+
+/// Nine nodes of one rank each. Those of d and g are not near that of a.
+Scene nine(int row = 0) {
+  return Scene{{0, 1, 2, 3, 4, 5, 6, 7, 8}, row};
+}
+
+/// The look after which the rank that looks wished for the rows of all; nothing if it did not.
+std::optional<int> wished(Scene scene) {
+  while (scene.looks < 3000 && !scene.wished_at) scene.look();
+  return scene.wished_at;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that are not near are judged while rows are passed on, and not before") {
+  const Scene::Change wishes_all_the_time = [](Scene& s) { s.seen.wishes += s.looks % 2000 == 1; };
+  const Scene::Change wishes_once = [](Scene& s) { s.seen.wishes = 1; };
+  const auto passing = [&](const Scene& scene) { return Scene{scene}.in_each_look(wishes_all_the_time); };
+  // All wait but d.
+  const auto d_is_late = [] {
+    Scene scene = nine().falls_silent(3);
+    for (const int row : {0, 1, 2, 4, 5, 6, 7, 8}) scene.enters(row, 1);
+    return scene;
+  };
+  const auto comes_in_each = [&](int looks) {
+    return d_is_late().in_each_look([=](Scene& s) {
+      wishes_all_the_time(s);
+      s.row(3).heartbeat += s.looks % looks == 0;
+    });
+  };
+  check_rules({
+      {"not heard", nine().falls_silent(3), never, ""},
+      {"not heard, and late", d_is_late(), never, ""},
+      {"two rounds and two steps", passing(nine().falls_silent(3)), 8 + 1 + 1024, "d cannot be reached"},
+      {"a wish lasts 4 s", nine().timeout(6).falls_silent(3).in_each_look(wishes_once), never, ""},
+      {"which are enough for a shorter timeout", nine().falls_silent(3).in_each_look(wishes_once), 8 + 1 + 1024,
+       "d cannot be reached"},
+      {"late, and its row comes in each round", comes_in_each(2), 1026, "d is late"},
+      {"somebody near has reported that it is gone", nine().falls_silent(3).lost(3), 1, "d is gone: its process ended"},
+      {"this rank was told to end: the row may be on its way", nine().told().falls_silent(3), 820, "ends"},
+      {"this rank is near, and looks for itself", nine().lost(4), never, ""},
+  });
+}
+
+TEST_CASE("a rank wishes for the rows of all when it waits, misses a near rank, is asked or told to end") {
+  CHECK(wished(nine()) == std::nullopt);
+  CHECK(wished(Scene{{0, 1, 2, 3, 4}}.enters(0, 1)) == std::nullopt);  // all are near
+  CHECK(wished(nine().enters(0, 1)) == 130);                           // an eighth of the timeout
+  CHECK(wished(nine().timeout(60).enters(0, 1)) == 1026);              // longest_in_peace: 1 s
+  CHECK(wished(nine().timeout(60).in_calls()) == 1026);
+  CHECK(wished(nine().timeout(60).falls_silent(4)) == 1026);
+  CHECK(wished(nine().timeout(60).falls_silent(4).phase(4, Phase::leaving)) == std::nullopt);
+  CHECK(wished(nine().timeout(60).falls_silent(3)) == std::nullopt);
+  CHECK(wished(nine().told()) == 1);
+  CHECK(wished(nine().with([](Scene& s) { s.seen.asked = true; })) == 1);
+  CHECK(wished(nine().with([](Scene& s) { s.seen.questions.asked = 1; })) == 1);
+  Scene mute = nine().falls_silent(4).agrees_until(never);
+  while (mute.looks < 300) mute.look();
+  CHECK(mute.wished_at);
+  mute.wished_at.reset();
+  CHECK(wished(mute) == std::nullopt);
+  // A wish is renewed when half of it is over.
+  CHECK(wished(nine().wishes().timeout(60).enters(0, 1)) == 4097 / 2 + 1);
+}
+
+TEST_CASE("nodes near a silent one speak before others, and nodes of which no rank waits do not speak of a wait") {
+  const auto turn = [](Scene scene) {
+    REQUIRE(next_said(scene).first < never);
+    return scene.finding.turn_ticks / 513;
+  };
+  // Near d are b, c, e, f, h and i; a and g are not.
+  CHECK(turn(nine(1).falls_silent(3)) == 0);
+  CHECK(turn(nine(4).falls_silent(3)) == 2);
+  CHECK(turn(nine(4).falls_silent(3).terminates(1)) == 1);
+  CHECK(turn(nine(0).lost(3)) == 6 + 1);  // d may live
+  CHECK(turn(nine(0).falls_silent(3).wishes()) == 6);
+  CHECK(turn(nine(6).falls_silent(3).wishes()) == 7);
+
+  CHECK(turn(nine(6).enters(6, 1)) == 0);
+  CHECK(turn(nine(6).enters(6, 1).enters(0, 1)) == 1);
+  CHECK(turn(nine(6).enters(6, 1).enters(4, 7, 1).enters(8, 1)) == 1);  // in another group
+}
+
 TEST_CASE("if the chief's node is out of reach, this side is cut off, and otherwise the other") {
   Scene both{{0, 1, 2}, 1}, other{{0, 1, 2}, 1};
   CHECK_THAT(next_said(both.falls_silent(0).falls_silent(2)).second, Catch::StartsWith("a cannot be reached"));

@@ -66,6 +66,8 @@ struct PhaseTable::Header {
   std::atomic<std::uint32_t> warned;
   std::atomic<Observed> observed;
   std::atomic<Questions> questions;
+  std::atomic<std::uint32_t> wishes;
+  std::atomic<int> lost;  ///< 1 and the row; 0 if none is known
 };
 
 struct alignas(128) PhaseTable::Row {
@@ -350,6 +352,28 @@ void PhaseTable::note(const Questions& questions) {
   change(header().questions, [&](Questions now) {
     return Questions{std::max(now.asked, questions.asked), std::max(now.answered, questions.answered)};
   });
+}
+
+std::uint32_t PhaseTable::wishes() const {
+  return header().wishes;
+}
+
+void PhaseTable::wish(std::uint32_t after) {
+  (void)header().wishes.compare_exchange_strong(after, after + 1);
+}
+
+void PhaseTable::note_wishes(std::uint32_t wishes) {
+  change(header().wishes, [=](std::uint32_t now) { return std::max(now, wishes); });
+}
+
+std::optional<int> PhaseTable::lost() const {
+  const int noted = header().lost;
+  return noted == 0 ? std::nullopt : std::optional{noted - 1};
+}
+
+void PhaseTable::note_lost(int row) {
+  int none = 0;
+  (void)header().lost.compare_exchange_strong(none, row + 1);
 }
 
 std::string place_of(const PhaseTable::Snapshot& row) {

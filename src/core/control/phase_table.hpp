@@ -192,6 +192,22 @@ class PhaseTable {
   /// Takes note of what another node knows.
   void note(const Questions& questions);
 
+  /// How often a rank of the job wished to see the rows of all ranks, as far as this node knows. After each wish, rows
+  /// are passed on between nodes for a while.
+  std::uint32_t wishes() const;
+
+  /// Wishes for it, unless somebody has after the wish of that number.
+  void wish(std::uint32_t after);
+
+  /// Takes note of what another node knows.
+  void note_wishes(std::uint32_t wishes);
+
+  /// The rank that is gone, as somebody of the job has reported; empty if that is not known.
+  std::optional<int> lost() const;
+
+  /// Notes that. The first counts.
+  void note_lost(int row);
+
   /// Whether a line of progress is open on the terminal of the job, see open_line.hpp.
   std::atomic<std::uint32_t>& open_line() const;
 

@@ -80,9 +80,10 @@ class FailureSearch : WatchView {
     if (auto finding = look_for_death(row)) return finding;
     if (seen.terminated && elsewhere) return std::nullopt;
     if (elsewhere && peer.life.is_mute()) return look_at_mute(row);
-    if (peer.life.unproven_ticks >= stall_ticks_) return stall(row, [&] { return stopped_or_out_of_reach(row); });
+    if (peer.life.unproven_ticks >= stall_ticks_)
+      return stall(row, ticks_until_turn_for(row), [&](auto turn) { return stopped_or_out_of_reach(row, turn); });
     // Say that it runs only on a fresh beat: a rank that stopped on its way is both silent and late.
-    const bool runs = heard && peer.life.silent_ticks == 0;
+    const bool runs = heard && peer.life.silent_ticks <= ticks_between_rows(row);
     const std::uint64_t more = seen.phase == Phase::meeting ? ticks_in(for_another_cause) : 0;
     std::uint64_t waited = std::min(std::max(state_.waited_ticks, state_.called_ticks), peer.still_ticks);
     // Who has nothing more to do waits for those that still work with each other.
@@ -101,11 +102,11 @@ class FailureSearch : WatchView {
     const WaitChain chain = follow_waits(row_at(), rows(), job_.row, row);
     const auto has_waited = [&](int each) { return each == job_.row || peer(each).waiting_ticks >= enough; };
     if (!chain.is_circle || !std::ranges::all_of(chain.rows, has_waited)) return;
-    tell_of_stall(row, [&] {
+    tell_of_stall(row, ticks_until_turn_of_waiting(), [&](auto turn) {
       std::string sentence = circle_sentence(chain, row_at(), job_.names, for_a_circle.count());
       if (!job_.only_observes)
         sentence += fmt::format("; the job ends if they still do after {:g} s", job_.stall_timeout.count());
-      return stalled(chain.rows, std::move(sentence));
+      return stalled(chain.rows, std::move(sentence), turn);
     });
   }
 
@@ -117,35 +118,37 @@ class FailureSearch : WatchView {
     for (const int each : chain.rows)
       if (each != job_.row && each != cause && peer(each).waiting_ticks < stall_ticks_) return std::nullopt;
     if (chain.is_circle)
-      return stall(row, [&] {
-        return stalled(chain.rows, circle_sentence(chain, row_at(), job_.names, job_.stall_timeout.count()));
+      return stall(row, ticks_until_turn_of_waiting(), [&](auto turn) {
+        return stalled(chain.rows, circle_sentence(chain, row_at(), job_.names, job_.stall_timeout.count()), turn);
       });
     // Those that wait with it know who is in its group.
     const Snapshot& last = this->row(cause);
     if (last.phase == Phase::meeting && last.group != 0 && waited_ticks / 2 < stall_ticks_) return std::nullopt;
     if (cause != row && (is_busy(cause) || !runs(cause))) return std::nullopt;
-    return stall(row, [&] { return late(cause, this->row(chain.waits_for_cause()).last); });
+    return stall(row, ticks_until_turn_of_waiting(),
+                 [&](auto turn) { return late(cause, this->row(chain.waits_for_cause()).last, turn); });
   }
 
   /// Whether that rank is known to run: what has become of others is found without a chain.
   bool runs(int row) const {
     const Snapshot& seen = this->row(row);
     return seen.phase != Phase::absent && seen.phase != Phase::leaving && !seen.terminated && is_heard(row) &&
-           !peer(row).life.is_mute() && peer(row).life.silent_ticks == 0;
+           !peer(row).life.is_mute() && peer(row).life.silent_ticks <= ticks_between_rows(row);
   }
 
-  Finding late(int row, const TagName& waited) const {
+  Finding late(int row, const TagName& waited, std::uint64_t turn) const {
     const Snapshot& seen = this->row(row);
     const double seconds = job_.stall_timeout.count();
     std::vector<int> together;
     if (seen.phase == Phase::meeting && seen.group == 0)
       for (int each = 0; each < rows(); ++each)
         if (waits_at(each, last_of(seen))) together.push_back(each);
-    if (together.size() < 2) return stalled({row}, late_sentence(name(row), waited, seconds, seen, stack_of(row)));
+    if (together.size() < 2)
+      return stalled({row}, late_sentence(name(row), waited, seconds, seen, stack_of(row)), turn);
     // Each may wait for another of them.
     auto sentence = fmt::format("error: {} has not ended for {:g} s on replicas {}, and no rank is late for it",
                                 describe(seen.last), seconds, fmt::join(together, ", "));
-    return stalled(std::move(together), std::move(sentence));
+    return stalled(std::move(together), std::move(sentence), turn);
   }
 
   std::optional<Finding> look_at_ended(int row) {
@@ -164,11 +167,13 @@ class FailureSearch : WatchView {
   /// Of a rank that is not heard, but seems to live.
   std::optional<Finding> look_at_mute(int row) {
     if (is_told() || !is_member(row) || state_.waited_ticks / patience_with_mute < stall_ticks_) return std::nullopt;
-    return stall(row, [&] {
-      return stalled({row}, fmt::format("{} does not come: {} was waited for {:g} s, and no heartbeats of it get "
-                                        "through, by UDP or TCP",
-                                        name(row), describe(this->row(job_.row).last),
-                                        job_.stall_timeout.count() * static_cast<double>(patience_with_mute)));
+    return stall(row, ticks_until_turn_of_waiting(), [&](auto turn) {
+      return stalled({row},
+                     fmt::format("{} does not come: {} was waited for {:g} s, and no heartbeats of it get through, by "
+                                 "UDP or TCP",
+                                 name(row), describe(this->row(job_.row).last),
+                                 job_.stall_timeout.count() * static_cast<double>(patience_with_mute)),
+                     turn);
     });
   }
 
@@ -177,15 +182,13 @@ class FailureSearch : WatchView {
     if (state_.called_ticks < stall_ticks_) return std::nullopt;
     for (int other = 0; other < rows(); ++other)
       if (is_member(other) && is_before(row(other), last_of(row(job_.row))) && is_busy(other)) return std::nullopt;
-    return stall(job_.row, [&] {
-      // Nobody else sees it, so nobody else has a turn.
-      return Finding{
+    // Nobody else sees it, so nobody else has a turn.
+    return stall(job_.row, 0, [&](auto turn) {
+      return stalled(
+          {job_.row},
           fmt::format("{} is stuck: a call to its GPU's driver has not returned for {:g} s; it {}{}", name(job_.row),
                       job_.stall_timeout.count(), describe(row(job_.row)), stack_of(job_.row)),
-          Error::ExitCode::stall,
-          Reach::whole_job,
-          {job_.row},
-          0};
+          turn);
     });
   }
 
@@ -203,10 +206,13 @@ class FailureSearch : WatchView {
     for (int row = 0; row < rows(); ++row)
       if (job_.only_observes && sight(row).stall_told ? waits_at(row, state_.waited) : is_silent(row))
         return std::nullopt;
-    return stall(job_.row, [&] {
-      return stalled({job_.row}, fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} "
-                                             "s: the network that MPI uses has failed",
-                                             name(job_.row), describe(row(job_.row).last), job_.stall_timeout.count()));
+    return stall(job_.row, ticks_until_turn_of_waiting(), [&](auto turn) {
+      return stalled(
+          {job_.row},
+          fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} s: the network "
+                      "that MPI uses has failed",
+                      name(job_.row), describe(row(job_.row).last), job_.stall_timeout.count()),
+          turn);
     });
   }
 
@@ -223,20 +229,22 @@ class FailureSearch : WatchView {
     Peer& peer = this->peer(row);
     const bool elsewhere = is_elsewhere(row);
     const bool terminated = this->row(row).terminated;
-    const Seconds unsure = terminate_spread + 2.0 * static_cast<double>(job_.ticks_a_heartbeat()) * job_.tick;
+    if (!is_near(row) && seen_.lost == row) return gone(row, "its process ended", ticks_until_turn_for(row));
+    const std::uint64_t a_heartbeat = std::max(job_.ticks_a_heartbeat(), ticks_between_rows(row));
+    const Seconds unsure = terminate_spread + 2.0 * static_cast<double>(a_heartbeat) * job_.tick;
     // Its neighbours learn of it sooner, from their kernel. If it has none, this is the only sign. A firewall may
     // refuse as well, so it counts only if nothing else shows that the rank lives.
     const bool refused = sight(row).refused && !peer.life.is_mute() && peer.life.unproven > unsure;
     peer.refused = refused ? peer.refused + took_ : Seconds{0};
-    if (peer.refused > job_.refusal && !terminated) return gone(row, "its process ended", ticks_until_turn());
+    const std::uint64_t turn = ticks_until_turn_for(row);
+    if (peer.refused > job_.refusal && !terminated) return gone(row, "its process ended", turn);
     if (peer.life.is_mute()) return std::nullopt;
     // The last look counts in any case: on a busy machine there may have been few others.
-    const bool last = is_told() && elsewhere && !peer.has_beaten_since_told && *seen_.since_told > last_look;
+    const bool last =
+        is_told() && elsewhere && is_near(row) && !peer.has_beaten_since_told && *seen_.since_told > last_look;
     if (!last && peer.life.unproven <= (elsewhere ? unsure : terminate_spread)) return std::nullopt;
-    if (is_told() && !terminated)
-      return gone(row, "no sign of life before the job was told to end", ticks_until_turn());
-    if (terminated && elsewhere && !peer.has_beaten_since_told)
-      return gone(row, "SIGTERM ended it", ticks_until_turn());
+    if (is_told() && !terminated) return gone(row, "no sign of life before the job was told to end", turn);
+    if (terminated && elsewhere && !peer.has_beaten_since_told) return gone(row, "SIGTERM ended it", turn);
     return std::nullopt;
   }
 
@@ -249,36 +257,38 @@ class FailureSearch : WatchView {
             turn_ticks};
   }
 
-  Finding stalled(std::vector<int> rows, std::string sentence, Reach reach = Reach::whole_job) const {
-    return {std::move(sentence), Error::ExitCode::stall, reach, std::move(rows), ticks_until_turn()};
+  static Finding stalled(std::vector<int> rows, std::string sentence, std::uint64_t turn_ticks,
+                         Reach reach = Reach::whole_job) {
+    return {std::move(sentence), Error::ExitCode::stall, reach, std::move(rows), turn_ticks};
   }
 
   /// A stall of that row, if it ends the job. `find` may have a question.
   template <class Find>
-  std::optional<Finding> stall(int row, Find&& find) {
-    if (!job_.only_observes) return find();
-    tell_of_stall(row, find);
+  std::optional<Finding> stall(int row, std::uint64_t turn_ticks, Find&& find) {
+    if (!job_.only_observes) return find(turn_ticks);
+    tell_of_stall(row, turn_ticks, find);
     return std::nullopt;
   }
 
   /// One rank of the job speaks of it, in the order of the nodes, and of one stall at a time: a heartbeat carries no
   /// more.
   template <class Find>
-  void tell_of_stall(int row, Find&& find) {
-    const std::uint64_t patience = ticks_until_turn();
+  void tell_of_stall(int row, std::uint64_t patience, Find&& find) {
     if (++peer(row).stalled_ticks <= patience || sight(row).stall_told || !seen_.takes_a_line || result_.stall) return;
-    if (state_.ticks_since_stall_told < std::max(patience + 1, job_.ticks_a_heartbeat())) return;
+    if (state_.ticks_since_stall_told < std::max(patience + 1, job_.ticks_to_all())) return;
     // It may be of another row, which was told of.
-    const auto found = find();
+    const auto found = find(patience);
     if (std::ranges::none_of(found.rows, [this](int each) { return sight(each).stall_told; })) result_.stall = found;
   }
 
-  Finding stopped_or_out_of_reach(int row) {
+  Finding stopped_or_out_of_reach(int row, std::uint64_t turn_ticks) {
     const int node = job_.nodes.node_of(row);
     const double seconds = job_.stall_timeout.count();
     if (!is_elsewhere(row) || shows_life(node) || host_answers(row))
-      return stalled({row}, fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds,
-                                        describe(this->row(row))));
+      return stalled({row},
+                     fmt::format("{} has stopped: no sign of life for {:g} s; it {}", name(row), seconds,
+                                 describe(this->row(row))),
+                     turn_ticks);
     // All fall silent together, but they did not send their last heartbeats at the same moment. One sentence is enough.
     std::vector<int> silent;
     for (const int each : job_.nodes.ranks_on(node)) {
@@ -289,7 +299,7 @@ class FailureSearch : WatchView {
     return stalled(std::move(silent),
                    fmt::format("{} cannot be reached: no sign of life from any rank of its host for {:g} s; it {}",
                                name(lowest), seconds, describe(this->row(lowest))),
-                   runs_on(0) ? Reach::chiefs_side : Reach::cut_off);
+                   turn_ticks, runs_on(0) ? Reach::chiefs_side : Reach::cut_off);
   }
 
   /// Whether the host of that row does. If that is not known, it is the question, and the answer does not count.
@@ -300,9 +310,13 @@ class FailureSearch : WatchView {
     return true;
   }
 
+  /// How long the row of a rank that runs may look the same.
+  std::uint64_t ticks_between_rows(int row) const { return is_near(row) ? 0 : job_.ticks_a_round(); }
+
   /// Whether the rank that hears this row's heartbeats is alive and shows them.
   bool is_heard(int row) const {
     if (!is_elsewhere(row)) return true;
+    if (!is_near(row) && state_.passing_ticks <= job_.ticks_to_all() + 2 * job_.ticks_a_round()) return false;
     const int carrier = job_.nodes.carrier(row, job_.nodes.node_of(job_.row));
     if (carrier == job_.row) return true;
     const Snapshot& seen = this->row(carrier);

@@ -9,6 +9,7 @@
 
 #include "core/base/open_line.hpp"
 #include "core/control/phase_table.hpp"
+#include "core/watch/node_map.hpp"
 
 namespace lockstep {
 
@@ -24,10 +25,13 @@ struct HeartbeatMessage {
   PhaseTable::Snapshot row;    ///< the sender's; without `process`, `passed` and `ended_by`
   int rank = 0;                ///< the sender
   std::uint32_t reported = 0;  ///< 1: on its node the failure has been reported
-  std::uint32_t warned = 0;    ///< 1: on its node someone has said that heartbeats do not get through
+  std::uint16_t warned = 0;    ///< 1: on its node someone has said that heartbeats do not get through
+  std::uint16_t route = 0;     ///< 1 and a NodeMap::Route by which it is passed on; 0 if it is not
   OpenLine open_line = OpenLine::closed;
   PhaseTable::Observed observed;
   PhaseTable::Questions questions;
+  std::uint32_t wishes = 0;  ///< see PhaseTable
+  std::uint32_t lost = 0;    ///< 1 and the row of a rank that is gone, as somebody has reported; 0 if none is
 };
 
 inline constexpr std::size_t seal_bytes = 16;

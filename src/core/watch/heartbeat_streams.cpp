@@ -52,9 +52,19 @@ void HeartbeatStreams::open(int rank, std::span<const std::uint32_t> hosts, std:
 }
 
 void HeartbeatStreams::send(const SealedHeartbeat& message) {
+  send_on(message, [](const Connection&) { return true; });
+}
+
+void HeartbeatStreams::send_to(int rank, const SealedHeartbeat& message) {
+  send_on(message, [rank](const Connection& each) { return each.asked_for == rank || each.sender == rank; });
+}
+
+/// On each connection that `is` one of them.
+template <class Is>
+void HeartbeatStreams::send_on(const SealedHeartbeat& message, Is is) {
   std::erase_if(connections_, [&](const Connection& each) {
     // A peer that connects must first identify itself.
-    if (each.connecting || (!each.asked_for && !each.known)) return false;
+    if (each.connecting || (!each.asked_for && !each.known) || !is(each)) return false;
     const auto sent = ::send(each.descriptor.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent == static_cast<ssize_t>(message.size())) return false;
     // The other side has stopped, and will read what is on its way; a part of a message would end all.
@@ -126,13 +136,15 @@ bool HeartbeatStreams::take_all(Connection& connection, const Take& take) {
     connection.filled += static_cast<std::size_t>(got);
     if (connection.filled < connection.bytes.size()) continue;
     connection.filled = 0;
-    const std::optional<int> sender = take(connection.bytes);
+    const auto taken = take(connection.bytes);
+    if (!taken) return false;
+    if (!taken->sender) continue;
     // An address that several hosts have may lead to another rank.
-    if (!sender || (connection.asked_for && *connection.asked_for != *sender)) return false;
+    if (connection.asked_for && *connection.asked_for != *taken->sender) return false;
     if (connection.asked_for) {
-      answer(*sender, connection.host).reached = true;
+      answer(*taken->sender, connection.host).reached = true;
     } else {
-      connection.sender = sender;
+      connection.sender = taken->sender;
     }
     connection.known = true;
   }

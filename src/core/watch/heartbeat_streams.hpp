@@ -18,8 +18,11 @@ namespace lockstep {
 /// sends its own to the other. All methods are LOCAL. Addresses and ports are in network byte order.
 class HeartbeatStreams {
  public:
-  /// Which rank sent these bytes; nothing if no rank of this job did, or only long ago.
-  using Take = std::function<std::optional<int>(std::span<const std::byte>)>;
+  /// What has come, if a rank of this job sent it, and not long ago.
+  struct Taken {
+    std::optional<int> sender;  ///< empty if it was passed on, which any rank does
+  };
+  using Take = std::function<std::optional<Taken>(std::span<const std::byte>)>;
 
   /// Listens at one address of this host, 0 for all. CommError if the system refuses.
   explicit HeartbeatStreams(std::uint32_t host);
@@ -30,6 +33,9 @@ class HeartbeatStreams {
   void open(int rank, std::span<const std::uint32_t> hosts, std::uint16_t port);
 
   void send(const SealedHeartbeat& message);
+
+  /// Only to `rank`, if there is a connection with it.
+  void send_to(int rank, const SealedHeartbeat& message);
 
   /// Hands what has come to `take`, and drops connections of strangers.
   void receive(const Take& take);
@@ -60,6 +66,8 @@ class HeartbeatStreams {
     bool reached;
   };
 
+  template <class Is>
+  void send_on(const SealedHeartbeat& message, Is is);
   void accept();
   void drop_surplus();
   bool advance(Connection& connection, const Take& take);

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include <linux/errqueue.h>
 #include <poll.h>
@@ -60,13 +61,19 @@ void Heartbeats::connect(NodeMap nodes, int rank, std::span<const Address> addre
   heard_.resize(addresses.size());
   rank_ = rank;
   key_ = key;
+  for (int other = 0; other < nodes_->ranks(); ++other)
+    if (is_to_hear(other)) hears_.push_back(other);
   for (int node = 0; node < nodes_->nodes(); ++node) {
-    if (node == nodes_->node_of(rank)) continue;
+    if (!nodes_->are_near(node, nodes_->node_of(rank))) continue;
     const int carrier = nodes_->carrier(rank, node);
     const Address& there = addresses[static_cast<std::size_t>(carrier)];
     for (const std::uint32_t host : there.hosts)
       if (host != 0) targets_.push_back({carrier, socket_address(host, there.port)});
   }
+}
+
+bool Heartbeats::is_near(int rank) const {
+  return nodes_->are_near(nodes_->node_of(rank), nodes_->node_of(rank_));
 }
 
 bool Heartbeats::is_to_hear(int rank) const {
@@ -100,33 +107,66 @@ void Heartbeats::refuse(const sockaddr_in& address) {
       target.refused = true;
 }
 
-void Heartbeats::send(const SealedHeartbeat& message, const Target& target) const {
+void Heartbeats::send(const SealedHeartbeat& message, const sockaddr_in& address) const {
   // What is said about an earlier datagram, to whichever address, comes out of the next call, which then sends
   // nothing. A datagram that cannot be sent is one that does not arrive; the other side draws its conclusions.
   for (int attempt = 0; attempt < 3; ++attempt) {
     const auto sent = ::sendto(socket_.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
-                               reinterpret_cast<const sockaddr*>(&target.address), sizeof target.address);
+                               reinterpret_cast<const sockaddr*>(&address), sizeof address);
     if (sent >= 0 || errno == EAGAIN || errno == EWOULDBLOCK) return;
   }
 }
 
+SealedHeartbeat Heartbeats::sealed(const PhaseTable& table, std::optional<NodeMap::Route> route) {
+  return seal({.sequence = ++sequence_,
+               .row = table.read(rank_),
+               .rank = rank_,
+               .reported = table.reported(),
+               .warned = table.warned(),
+               .route = static_cast<std::uint16_t>(route ? static_cast<std::uint32_t>(*route) + 1 : 0),
+               .open_line = static_cast<OpenLine>(table.open_line().load()),
+               .observed = table.observed(),
+               .questions = table.questions(),
+               .wishes = table.wishes(),
+               .lost = static_cast<std::uint32_t>(table.lost().value_or(-1) + 1)},
+              key_);
+}
+
 void Heartbeats::send(const PhaseTable& table) {
-  const SealedHeartbeat message = seal({.sequence = ++sequence_,
-                                        .row = table.read(rank_),
-                                        .rank = rank_,
-                                        .reported = table.reported(),
-                                        .warned = table.warned(),
-                                        .open_line = static_cast<OpenLine>(table.open_line().load()),
-                                        .observed = table.observed(),
-                                        .questions = table.questions()},
-                                       key_);
+  const SealedHeartbeat message = sealed(table, {});
   read_errors();
-  for (const Target& target : targets_) send(message, target);
+  for (const Target& target : targets_) send(message, target.address);
   streams_.send(message);
+}
+
+void Heartbeats::send_around(const PhaseTable& table) {
+  using Route = NodeMap::Route;
+  // Where several nodes do not pass rows on, other ways may lead around them.
+  const bool long_first = std::exchange(around_by_long_steps_, !around_by_long_steps_);
+  for (const Route route : {long_first ? Route::up_by_long_steps : Route::up_by_short_steps,
+                            long_first ? Route::down_by_long_steps : Route::down_by_short_steps})
+    send_on(route, rank_, sealed(table, route));
+}
+
+/// To the nodes that are next.
+void Heartbeats::send_on(NodeMap::Route route, int origin, const SealedHeartbeat& message) {
+  for (const int node : nodes_->next_on(route, nodes_->node_of(origin), nodes_->node_of(rank_))) {
+    const int carrier = nodes_->carrier(origin, node);
+    const Address& there = addresses_[static_cast<std::size_t>(carrier)];
+    const std::uint32_t known = heard_[static_cast<std::size_t>(carrier)].from;
+    for (const std::uint32_t host : there.hosts)
+      if (known != 0 ? host == known : host != 0) send(message, socket_address(host, there.port));
+    streams_.send_to(carrier, message);
+  }
 }
 
 void Heartbeats::receive(PhaseTable& table) {
   ++receipts_;
+  pass_on(table);
+  ask_where_silent();
+}
+
+void Heartbeats::pass_on(PhaseTable& table) {
   read_errors();
   // One more than the longest, to notice what is longer.
   std::array<std::byte, sealed_heartbeat_bytes + 1> bytes;
@@ -142,47 +182,75 @@ void Heartbeats::receive(PhaseTable& table) {
     (void)take(std::span{bytes}.first(static_cast<std::size_t>(size)), Way::datagram, source.sin_addr.s_addr, table);
   }
   streams_.receive([&](std::span<const std::byte> message) { return take(message, Way::stream, 0, table); });
-  ask_where_silent();
 }
 
-/// Writes what is new. The rank that sent it; nothing if it is forged or old.
-std::optional<int> Heartbeats::take(std::span<const std::byte> bytes, Way way, std::uint32_t from, PhaseTable& table) {
+/// Writes what is new, and passes it on. Nothing if it is forged or old.
+std::optional<HeartbeatStreams::Taken> Heartbeats::take(std::span<const std::byte> bytes, Way way, std::uint32_t from,
+                                                        PhaseTable& table) {
   const auto message = open_sealed(bytes, key_, nodes_->ranks());
   if (!message || nodes_->same_node(message->rank, rank_)) return std::nullopt;
   Heard& heard = heard_[static_cast<std::size_t>(message->rank)];
-  // Datagrams may overtake each other, and may arrive twice: by two routes, or because someone repeats them.
-  if (message->sequence <= heard.sequence)
-    return heard.sequence - message->sequence < newest_messages ? std::optional{message->rank} : std::nullopt;
-  heard.sequence = message->sequence;
-  if (!is_to_hear(message->rank)) return message->rank;
-  heard.at = receipts_;
-  heard.missed = way == Way::stream ? heard.missed + 1 : 0;
-  if (way == Way::datagram) heard.from = from;
-  for (Target& target : targets_)
-    if (target.rank == message->rank) target.refused = false;
-  streams_.forget_refusals(message->rank);
-  table.write(message->rank, message->row);
-  if (message->reported) (void)table.claim_report();
-  if (message->warned) (void)table.claim_warning();
-  if (message->observed.count != heard.observed) {
-    heard.observed = message->observed.count;
-    (void)table.observe(message->observed.row);
+  std::optional<int> sender;
+  if (message->route == 0) {
+    sender = message->rank;
+  } else {
+    std::uint64_t& passed_on = heard.passed_on[message->route - 1];
+    if (!is_to_hear(message->rank) || message->sequence <= passed_on) return HeartbeatStreams::Taken{};
+    passed_on = message->sequence;
+    SealedHeartbeat copy;
+    std::ranges::copy(bytes, copy.begin());
+    send_on(static_cast<NodeMap::Route>(message->route - 1), message->rank, copy);
   }
-  table.note(message->questions);
-  note_open_line(table, *message);
-  return message->rank;
+  // Datagrams may overtake each other, and may arrive twice: by two routes, or because someone repeats them.
+  const bool is_recent = heard.sequence < message->sequence + newest_messages;
+  if (message->sequence > heard.sequence) note(*message, way, from, table);
+  return is_recent ? std::optional{HeartbeatStreams::Taken{sender}} : std::nullopt;
+}
+
+/// What the newest message of a rank says.
+void Heartbeats::note(const HeartbeatMessage& message, Way way, std::uint32_t from, PhaseTable& table) {
+  Heard& heard = heard_[static_cast<std::size_t>(message.rank)];
+  heard.sequence = message.sequence;
+  if (!is_to_hear(message.rank)) return;
+  heard.at = receipts_;
+  if (message.route == 0) {
+    heard.missed = way == Way::stream ? heard.missed + 1 : 0;
+    if (way == Way::datagram) heard.from = from;
+  }
+  for (Target& target : targets_)
+    if (target.rank == message.rank) target.refused = false;
+  streams_.forget_refusals(message.rank);
+  table.write(message.rank, message.row);
+  if (message.reported) (void)table.claim_report();
+  if (message.warned) (void)table.claim_warning();
+  if (message.observed.count != heard.observed) {
+    heard.observed = message.observed.count;
+    // Those that are near this node, but not near that one, hear of it from here.
+    if (table.observe(message.observed.row)) table.show_observed(message.observed.row);
+  }
+  table.note(message.questions);
+  table.note_wishes(message.wishes);
+  if (message.lost != 0) table.note_lost(static_cast<int>(message.lost) - 1);
+  note_open_line(table, message);
 }
 
 /// Also where its host refuses datagrams: it may be a firewall that does.
 void Heartbeats::ask_where_silent() {
-  for (int rank = 0; rank < nodes_->ranks(); ++rank) {
-    if (!is_to_hear(rank)) continue;
+  for (const int rank : hears_) {
+    const bool near = is_near(rank);
+    if (!near && !all_expected_at_) continue;
     const bool refused =
         std::ranges::any_of(targets_, [&](const Target& target) { return target.rank == rank && target.refused; });
     const Address& there = addresses_[static_cast<std::size_t>(rank)];
-    if (refused || receipts_ - heard_[static_cast<std::size_t>(rank)].at > ask_after_)
-      streams_.open(rank, there.hosts, there.stream_port);
+    const std::uint64_t heard_at = heard_[static_cast<std::size_t>(rank)].at;
+    const bool is_silent = near ? receipts_ - heard_at > ask_after_.first
+                                : receipts_ - std::max(heard_at, *all_expected_at_) > ask_after_.second;
+    if (refused || is_silent) streams_.open(rank, there.hosts, there.stream_port);
   }
+}
+
+void Heartbeats::expect_all(bool all) {
+  if (all != all_expected_at_.has_value()) all_expected_at_ = all ? std::optional{receipts_} : std::nullopt;
 }
 
 bool Heartbeats::was_refused(int rank) const {
@@ -213,13 +281,12 @@ bool Heartbeats::host_answers(int rank) const {
 }
 
 bool Heartbeats::heard_all(const PhaseTable& table) const {
-  for (int rank = 0; rank < nodes_->ranks(); ++rank)
-    if (is_to_hear(rank) && table.read(rank).phase == Phase::absent) return false;
-  return true;
+  return std::ranges::none_of(hears_,
+                              [&](int rank) { return is_near(rank) && table.read(rank).phase == Phase::absent; });
 }
 
 std::optional<std::uint64_t> Heartbeats::missed_datagrams(int rank) const {
-  if (!is_to_hear(rank)) return std::nullopt;
+  if (!is_near(rank) || !is_to_hear(rank)) return std::nullopt;
   return heard_[static_cast<std::size_t>(rank)].missed;
 }
 

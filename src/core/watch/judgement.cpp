@@ -30,6 +30,7 @@ class Look : WatchView {
     note_own_wait();
     note_stalls_told();
     note_questions();
+    note_wishes();
     return met_;
   }
 
@@ -71,6 +72,10 @@ class Look : WatchView {
   static constexpr Seconds node_spread{0.6};
   // How long TCP has to get through where datagrams do not.
   static constexpr Seconds time_for_tcp{2};
+  // How long a rank waits, or misses another, until it wishes for rows that are not near.
+  static constexpr Seconds longest_in_peace{1};
+  // How long rows are passed on after a wish. A wish is renewed when half of that is over.
+  static constexpr Seconds a_wish{4};
   // How long one question takes to reach all ranks: mpirun tells its daemons, and a busy machine delays threads.
   static constexpr Seconds time_to_ask{0.3};
 
@@ -146,10 +151,36 @@ class Look : WatchView {
     if (std::exchange(state_.asked, number) != number) state_.open_ticks = 0;
     state_.open_ticks = questions.is_open() || result_.asks ? state_.open_ticks + 1 : 0;
     if (state_.open_ticks == 0) return;
-    const std::uint64_t on_its_way = job_.between_nodes() ? 2 * job_.ticks_a_heartbeat() : 0;
+    const std::uint64_t on_its_way = job_.between_nodes() ? 2 * job_.ticks_to_all() : 0;
     result_.answers = state_.open_ticks > ticks_in(time_to_ask) + on_its_way + ticks_until_turn();
     // What comes from now on is another question.
     if (result_.answers) state_.answered = number;
+  }
+
+  /// Rows are passed on for a while after each wish.
+  void note_wishes() {
+    if (job_.nodes.are_all_near()) return;
+    const std::uint64_t lasts = std::max(ticks_in(a_wish), 4 * job_.ticks_a_round());
+    if (std::exchange(state_.wishes, seen_.wishes) != seen_.wishes)
+      state_.wish_ticks = 0;
+    else if (state_.wish_ticks && ++*state_.wish_ticks > lasts)
+      state_.wish_ticks.reset();
+    state_.passing_ticks = state_.wish_ticks ? state_.passing_ticks + 1 : 0;
+    result_.wishes = needs_rows() && state_.wish_ticks.value_or(lasts) >= lasts / 2;
+  }
+
+  /// Whether this rank has a question that rows of nodes that are not near may answer.
+  bool needs_rows() const {
+    const std::uint64_t long_time = ticks_in(std::min(longest_in_peace, job_.stall_timeout / 8));
+    const auto is_missed = [&](int row) {
+      return is_elsewhere(row) && is_near(row) && this->row(row).phase != Phase::leaving && !peer(row).life.is_mute() &&
+             peer(row).life.silent_ticks >= long_time;
+    };
+    if (is_told() || state_.open_ticks > 0 || std::max(state_.waited_ticks, state_.called_ticks) >= long_time)
+      return true;
+    for (int row = 0; row < rows(); ++row)
+      if (is_missed(row)) return true;
+    return false;
   }
 
   /// Whether mpirun was interrupted, or told to end itself, and this rank is to say so: the lowest that was told.
@@ -198,8 +229,7 @@ std::uint64_t WatchedJob::stall_ticks() const {
   return ticks < 1e18 ? static_cast<std::uint64_t>(ticks) + 1 : std::numeric_limits<std::uint64_t>::max();
 }
 
-std::uint64_t WatchedJob::ticks_a_heartbeat() const {
-  if (!between_nodes()) return 1;
+std::uint64_t WatchedJob::ticks_a_round() const {
   return std::clamp<std::uint64_t>(static_cast<std::uint64_t>(nodes.nodes()) / 8, 2,
                                    std::max<std::uint64_t>(2, stall_ticks() / 10));
 }

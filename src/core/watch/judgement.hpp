@@ -2,6 +2,7 @@
 // watchdog looks around, asks for a judgement, and acts on it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -44,8 +45,14 @@ struct WatchedJob {
   /// The timeout. It may mean "never".
   std::uint64_t stall_ticks() const;
 
-  /// Heartbeats cost more with more nodes, so they get rarer, but not too rare for the timeout that they serve.
-  std::uint64_t ticks_a_heartbeat() const;
+  std::uint64_t ticks_a_heartbeat() const { return between_nodes() ? 2 : 1; }
+
+  /// Rows that are sent around cost more with more nodes, so they get rarer, but not too rare for the timeout that they
+  /// serve.
+  std::uint64_t ticks_a_round() const;
+
+  /// What one node says reaches all.
+  std::uint64_t ticks_to_all() const { return ticks_a_heartbeat() * std::max<std::uint64_t>(1, nodes.steps()); }
 };
 
 /// What a watchdog sees in one look around.
@@ -78,6 +85,8 @@ struct Observation {
   bool warned = false;                    ///< someone has said that heartbeats do not get through
   bool takes_a_line = true;               ///< stderr does: whoever reads it may have stopped
   std::map<int, bool> host_answers = {};  ///< by node, for those that were asked
+  std::uint32_t wishes = 0;               ///< for the rows of all ranks, as this node knows them
+  std::optional<int> lost = {};           ///< the rank that is gone, as somebody of the job has reported
   bool asked = false;                     ///< somebody has asked this rank where everyone is, since the look before
   PhaseTable::Questions questions;        ///< as this node knew them after that
   std::filesystem::path stacks;           ///< the folder of stacks; empty if there is none
@@ -114,6 +123,9 @@ struct WatchState {
   std::uint64_t told_ticks = 0;              ///< since this rank was told to end
   std::uint64_t ticks_since_stall_told = 0;  ///< of any row
   bool asked_to_save = false;                ///< this rank was asked to save what it has made
+  std::uint32_t wishes = 0;                  ///< as the last look showed them
+  std::optional<std::uint64_t> wish_ticks;   ///< since the last was known; empty if rows are not passed on
+  std::uint64_t passing_ticks = 0;           ///< how long rows have been passed on
   std::uint64_t awaited_ticks = 0;           ///< how long others have waited for this rank where it is
   std::uint32_t asked = 0;                   ///< the number of the last question where everyone is
   std::uint64_t open_ticks = 0;              ///< how long it has been open
@@ -147,6 +159,7 @@ struct Judgement {
   std::optional<std::string> lost_heartbeats = {};  ///< a warning for the job, once
   LastAct last_act = LastAct::none;
   bool takes_stack = false;  ///< this rank is about to stall, and keeps its stack
+  bool wishes = false;       ///< this rank wishes to see the rows of all ranks, or still does
   bool asks = false;         ///< passes on to the others that somebody wants to know where everyone is
   bool answers = false;      ///< prints the table, unless another rank of this node does
   bool was_paused = false;   ///< the whole job was, since the look before: stopped, or suspended with its machine
@@ -164,7 +177,8 @@ struct Judgement {
 ///                 that was enqueued here: then that rank is late
 /// Ranks of other nodes are known by their heartbeats, and by the agreements that they make possible. One of those can
 /// also be
-///   gone          its host refuses heartbeats for it, or it fell silent, after SIGTERM or before this rank got one
+///   gone          its host refuses heartbeats for it, or it fell silent, after SIGTERM or before this rank got one, or
+///                 somebody nearer has reported it
 ///   out of reach  it is the lowest rank of a node whose ranks are all silent and whose host does not answer
 ///   mute          it takes part in agreements, but no heartbeat gets through. It may then work alone without our
 ///                 knowing, so it is late only after ten times the stall timeout
@@ -176,11 +190,16 @@ struct Judgement {
 ///
 /// Ranks that wait for each other in a circle are named after 3 s, long before the stall timeout ends the job.
 ///
+/// Rows of nodes that are not near come only after somebody has wished for them (NodeMap): a rank that has waited for
+/// an eighth of the stall timeout, or 1 s if that is less, or has missed a near rank for as long, or was told to end,
+/// or asked where everyone is. Until then, nothing is known of such ranks.
+///
 /// Where everyone is may be asked of all ranks, as mpirun does with a signal, or of one. What is asked within 0.3 s, or
 /// before the answer is known, is one question. The lowest node alive answers it; if it does not, the next.
 ///
-/// Of the nodes that see a silence, or a stall that is only observed, the one with the lowest living rank speaks first.
-/// A heartbeat carries one such stall, so the next is told of when that one has travelled.
+/// Of the nodes that see a silence, or a stall that is only observed, the one with the lowest living rank speaks first;
+/// of a silence, those that are near sooner than others. A heartbeat carries one such stall, so the next is told of
+/// when that one has travelled.
 Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState state);
 
 }  // namespace lockstep

@@ -42,10 +42,28 @@ bool WatchView::may_report(int node) const {
   return runs_on(node) && (!is_told() || std::ranges::any_of(job_.nodes.ranks_on(node), has_beaten));
 }
 
-std::uint64_t WatchView::ticks_until_turn() const {
+template <class IsBefore>
+std::uint64_t WatchView::turn_after(IsBefore is_before) const {
   std::uint64_t before = 0;
-  for (int node = 0; node < job_.nodes.node_of(job_.row); ++node) before += may_report(node) ? 1 : 0;
+  for (int node = 0; node < job_.nodes.nodes(); ++node) before += is_before(node) && may_report(node) ? 1 : 0;
   return before * ticks_in(turn);
+}
+
+std::uint64_t WatchView::ticks_until_turn() const {
+  return turn_after([here = job_.nodes.node_of(job_.row)](int node) { return node < here; });
+}
+
+std::uint64_t WatchView::ticks_until_turn_for(int silent) const {
+  const int here = job_.nodes.node_of(job_.row), there = job_.nodes.node_of(silent);
+  const auto sees_it = [&](int node) { return node == there || job_.nodes.are_near(node, there); };
+  return turn_after([&](int node) { return sees_it(node) == sees_it(here) ? node < here : sees_it(node); });
+}
+
+std::uint64_t WatchView::ticks_until_turn_of_waiting() const {
+  const auto waits = [this](int row) { return this->row(row).phase == Phase::meeting; };
+  return turn_after([&, here = job_.nodes.node_of(job_.row)](int node) {
+    return node < here && std::ranges::any_of(job_.nodes.ranks_on(node), waits);
+  });
 }
 
 }  // namespace lockstep

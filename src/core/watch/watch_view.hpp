@@ -33,6 +33,10 @@ class WatchView {
   Peer& peer(int row) const { return state_.peers[static_cast<std::size_t>(row)]; }
   int rows() const { return static_cast<int>(seen_.rows.size()); }
   bool is_elsewhere(int row) const { return !job_.nodes.same_node(row, job_.row); }
+  /// Whether that rank's row comes here without a wish.
+  bool is_near(int row) const {
+    return !is_elsewhere(row) || job_.nodes.are_near(job_.nodes.node_of(row), job_.nodes.node_of(job_.row));
+  }
   bool is_told() const { return seen_.since_told.has_value(); }
   std::uint64_t ticks_in(Seconds time) const { return static_cast<std::uint64_t>(time / job_.tick) + 1; }
 
@@ -58,8 +62,13 @@ class WatchView {
   /// Whether the node may have a rank that runs: one that shows signs of life, or is mute, and may work alone.
   bool runs_on(int node) const;
 
-  /// All nodes notice a silence at about the same time. That of the lowest rank alive reports, and says so.
+  /// Several nodes find the same at about the same time. That of the lowest rank alive reports, and says so. How long
+  /// those before this one have for that, if every node finds it;
   std::uint64_t ticks_until_turn() const;
+  /// if it is the silence of that rank, which those near it notice sooner than others;
+  std::uint64_t ticks_until_turn_for(int silent) const;
+  /// if only those find it that have a rank that waits.
+  std::uint64_t ticks_until_turn_of_waiting() const;
 
   const WatchedJob& job_;
   const Observation& seen_;
@@ -70,6 +79,8 @@ class WatchView {
  private:
   bool is_counted(int row) const;
   bool may_report(int node) const;
+  template <class IsBefore>
+  std::uint64_t turn_after(IsBefore is_before) const;
 };
 
 /// What this rank has come out of since the last look.

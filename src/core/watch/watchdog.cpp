@@ -93,13 +93,15 @@ class Watchdog::Thread {
         whereabouts_{table, job_, options_.signals},
         stop_{::eventfd(0, EFD_CLOEXEC)},
         signals_{options_.signals} {
-    if (heartbeats_) heartbeats_->ask_after(3 * job_.ticks_a_heartbeat());
+    if (heartbeats_)
+      heartbeats_->ask_after(3 * job_.ticks_a_heartbeat(), 3 * job_.ticks_a_round() + job_.ticks_to_all());
     seen_.rows.resize(static_cast<std::size_t>(table_.rows()));
     waits_ = {{stop_.get(), POLLIN, 0}, {signals_.descriptor(), POLLIN, 0}};
     for (int row = 0; row < table_.rows(); ++row) {
       processes_.push_back(open_process(row));
       waits_.push_back({processes_.back().get(), POLLIN, 0});
     }
+    waits_.push_back({-1, POLLIN, 0});
     JobTime::look(ticked_at_, false);
     thread_ = start_thread("for the watchdog", [this] { watch(); });
   }
@@ -125,6 +127,9 @@ class Watchdog::Thread {
   using Clock = std::chrono::steady_clock;
   using Seconds = WatchedJob::Seconds;
 
+  // A rank that was told to end has less than a second.
+  static constexpr std::uint64_t ticks_a_round_if_told = 2;
+
   /// Readable once the process has ended; -1 for this process, one of another node, or without pidfd.
   Descriptor open_process(int row) {
     const auto process = static_cast<pid_t>(table_.read(row).process);
@@ -144,7 +149,7 @@ class Watchdog::Thread {
       const Wake wake = wait_for_tick();
       // The last heartbeat says how this rank left. A datagram may be lost.
       if (wake == Wake::stop) {
-        for (int copies = 0; copies < 3; ++copies) beat(Heartbeat::now);
+        for (int copies = 0; copies < 3; ++copies) beat(Heartbeat::last);
         return;
       }
       // Before the next heartbeat: others must not take this rank for one that was told to end.
@@ -178,6 +183,7 @@ class Watchdog::Thread {
   void do_beside(const Judgement& judged) {
     try {
       whereabouts_.act(judged);
+      if (judged.wishes) table_.wish(seen_.wishes);
       if (judged.stall) warn_of(*judged.stall);
       if (judged.lost_heartbeats && table_.claim_warning()) log::warning(*judged.lost_heartbeats);
     } catch (const std::exception&) {  // no memory for it
@@ -209,6 +215,8 @@ class Watchdog::Thread {
     seen_.told_by_parent = signals_.came_from_parent();
     seen_.reported = table_.reported();
     seen_.warned = table_.warned();
+    seen_.wishes = table_.wishes();
+    seen_.lost = table_.lost();
     seen_.takes_a_line = stderr_takes_a_line();
     seen_.host_answers.clear();
     whereabouts_.look(seen_);
@@ -281,16 +289,37 @@ class Watchdog::Thread {
     }
     // Once this rank was told to end, its remaining time passes in ticks.
     waits_[1].fd = told_at_ ? -1 : signals_.descriptor();
-    const auto tick = std::chrono::duration_cast<std::chrono::milliseconds>(job_.tick);
-    for (pollfd& wait : waits_) wait.revents = 0;
-    ::poll(waits_.data(), waits_.size(), std::max(1, static_cast<int>(tick.count())));
+    waits_.back().fd = is_passing() ? heartbeats_->descriptor() : -1;
+    const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(job_.tick);
+    while (poll_until(until) && only_rows_have_come()) pass_rows_on();
     // SIGTERM first: on the way out, its message would be lost.
     if (waits_[1].revents) return Wake::terminate;
     // There may have been no descriptor for it.
     return stops_ ? Wake::stop : Wake::tick;
   }
 
-  enum class Heartbeat { when_due, now };
+  /// Whether rows of other nodes are passed on, and rows of all come.
+  bool is_passing() const { return heartbeats_ && state_.wish_ticks.has_value(); }
+
+  /// Whether something came before that.
+  bool poll_until(Clock::time_point until) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    for (pollfd& wait : waits_) wait.revents = 0;
+    return left.count() > 0 && ::poll(waits_.data(), waits_.size(), static_cast<int>(left.count())) > 0;
+  }
+
+  bool only_rows_have_come() const {
+    return std::ranges::none_of(waits_.begin(), waits_.end() - 1, [](const pollfd& wait) { return wait.revents != 0; });
+  }
+
+  void pass_rows_on() {
+    try {
+      heartbeats_->pass_on(table_);
+    } catch (const std::exception&) {  // no memory for it: they come again
+    }
+  }
+
+  enum class Heartbeat { when_due, now, last };
 
   void beat(Heartbeat heartbeat) {
     ++ticks_;
@@ -302,16 +331,33 @@ class Watchdog::Thread {
     try {
       memory_kills_.look();
       if (!heartbeats_) return;
-      if (heartbeat == Heartbeat::now || ticks_ % job_.ticks_a_heartbeat() == 0) heartbeats_->send(table_);
+      if (heartbeat != Heartbeat::when_due || ticks_ % job_.ticks_a_heartbeat() == 0) heartbeats_->send(table_);
+      send_around(heartbeat);
+      heartbeats_->expect_all(is_passing());
       heartbeats_->receive(table_);
     } catch (const std::exception&) {  // no memory for it: the next tick may have some
     }
+  }
+
+  /// Once at the start, as long as somebody wishes for the rows of all, and when the chief's line of progress begins or
+  /// ends.
+  void send_around(Heartbeat heartbeat) {
+    if (job_.nodes.are_all_near()) return;
+    const std::uint64_t round = told_at_ ? ticks_a_round_if_told : job_.ticks_a_round();
+    const bool is_round = is_passing() && (heartbeat == Heartbeat::last || ticks_ - sent_around_at_ >= round);
+    const std::uint32_t line = table_.open_line();
+    const bool is_news = sent_around_at_ == 0 || (job_.row == 0 && line != line_sent_around_);
+    if (!is_round && !is_news) return;
+    sent_around_at_ = ticks_;
+    line_sent_around_ = line;
+    heartbeats_->send_around(table_);
   }
 
   void report(const Finding& finding, const std::string& line) {
     for (std::uint64_t tick = finding.turn_ticks; tick > 0 && !table_.reported(); --tick) pass(job_.tick);
     const bool elsewhere = finding.code == Error::ExitCode::peer_failed && has_lost_others();
     const int code = static_cast<int>(finding.code);
+    if (finding.code == Error::ExitCode::peer_failed && !elsewhere) table_.note_lost(finding.rows.front());
     const bool printing = !elsewhere && claim_report(&table_, code);
     if (printing) print_last_line(line, code);
     if (options_.on_lost && !elsewhere)
@@ -369,7 +415,7 @@ class Watchdog::Thread {
   [[noreturn]] void die_of_signal() {
     table_.set_terminated();
     // Other nodes must hear that a line was said before they miss this rank: each rank there hears it from one here.
-    beat(Heartbeat::now);
+    beat(Heartbeat::last);
     signals_.die();
   }
 
@@ -381,6 +427,8 @@ class Watchdog::Thread {
   MemoryKills memory_kills_;
   pid_t launcher_ = ::getppid();
   std::uint64_t ticks_ = 0;
+  std::uint64_t sent_around_at_ = 0;
+  std::uint32_t line_sent_around_ = 0;
   std::optional<Clock::time_point> told_at_;  ///< to end, by SIGTERM or SIGINT
   Clock::time_point ticked_at_ = Clock::now();
   Seconds took_{0};

@@ -75,7 +75,7 @@ void Whereabouts::act(const Judgement& judged) {
 
 void Whereabouts::tell() {
   const Stay::Seconds heartbeats_come =
-      std::max<Stay::Seconds>(1s, 3.0 * static_cast<double>(job_.ticks_a_heartbeat()) * job_.tick);
+      std::max<Stay::Seconds>(1s, 3.0 * static_cast<double>(job_.ticks_a_round()) * job_.tick);
   auto text = where_table(job_.names, stays_, heartbeats_come, std::chrono::system_clock::now());
   to_print_ = text;
   if (watch_notes()) to_keep_ = std::move(text);
