@@ -56,7 +56,7 @@ class Eavesdropper {
     return bytes;
   }
 
-  void send(std::span<const std::byte> bytes, const Heartbeats::Address& to) {
+  void send(std::span<const std::byte> bytes, const HeartbeatAddress& to) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = to.hosts[0];
@@ -72,7 +72,7 @@ class Eavesdropper {
 
 /// To where nothing listens that is of the job. Each is sent once.
 void divert_datagrams(Addresses& addresses, std::uint16_t port) {
-  for (Heartbeats::Address& each : addresses) {
+  for (HeartbeatAddress& each : addresses) {
     each.port = port;
     std::fill(each.hosts.begin() + 1, each.hosts.end(), 0);
   }
@@ -212,7 +212,7 @@ TEST_CASE("a rank is asked over TCP at each of its addresses, not only at the fi
   Eavesdropper nobody;
   Ranks ranks{{0, 1}, [&](int, Addresses& told) {
                 divert_datagrams(told, nobody.port());
-                for (Heartbeats::Address& each : told)
+                for (HeartbeatAddress& each : told)
                   each.hosts[1] = std::exchange(each.hosts[0], ::inet_addr("240.0.0.1"));  // nobody's
               }};
   CHECK(ranks.hears(0, 1));
@@ -335,7 +335,7 @@ TEST_CASE("heartbeats are bound to the network that is named") {
   CHECK_THROWS_WITH(address_for_heartbeats("203.0.113.0/24"),
                     Catch::StartsWith("--network 203.0.113.0/24: host ") &&
                         Catch::Contains(" has no address there; it has 127.0.0.1"));
-  const Heartbeats bound{address("127.0.0.1")};
+  const HeartbeatSockets bound{address("127.0.0.1")};
   CHECK(bound.address().hosts == decltype(bound.address().hosts){address("127.0.0.1")});
 }
 

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <catch2/catch.hpp>
 #include <unistd.h>
 
+#include "core/watch/watch_rounds.hpp"
 #include "unit/watch_heartbeats_support.hpp"
 
 using namespace lockstep;
@@ -139,6 +141,37 @@ TEST_CASE("what is said once for the job reaches nodes that are not near, in as 
   CHECK(ranks.table(3).read(0).phase == Phase::absent);
 }
 
+TEST_CASE("of two nodes that are about to report a stall, the lower one does, as soon as the other has heard of it") {
+  Ranks ranks{{0, 1}};
+  const Finding stall{.sentence = "a stall", .code = Error::ExitCode::stall, .rows = {0}};
+  const Finding death{.sentence = "a death", .code = Error::ExitCode::peer_failed, .rows = {0}};
+  using Turn = WatchRounds::Turn;
+  const auto rounds_of = [&](int rank) {
+    return std::make_unique<WatchRounds>(
+        ranks.table(rank), WatchedJob{.names = {"a", "b"}, .nodes = ranks.nodes, .row = rank}, &ranks.beats(rank));
+  };
+  CHECK(rounds_of(1)->turn_to_report(death) == Turn::reports);
+  const auto lower = rounds_of(0), higher = rounds_of(1);
+  // Two heartbeats' time, in ticks.
+  std::vector<Turn> turns;
+  for (int tick = 0; tick < 5; ++tick) {
+    turns.push_back(higher->turn_to_report(stall));
+    ranks.table(0).note_speaker(1);
+  }
+  CHECK(turns == std::vector<Turn>{Turn::waits, Turn::waits, Turn::waits, Turn::waits, Turn::reports});
+
+  CHECK(lower->turn_to_report(stall) == Turn::waits);
+  REQUIRE(ranks.hears(1, 0));
+  for (int tick = 5; tick < 16; ++tick) CHECK(higher->turn_to_report(stall) == Turn::waits);
+  // The other one does not.
+  CHECK(higher->turn_to_report(stall) == Turn::reports);
+  for (int tick = 1; tick < 4; ++tick) CHECK(lower->turn_to_report(stall) == Turn::waits);
+  CHECK(lower->turn_to_report(stall) == Turn::reports);
+  REQUIRE(ranks.table(0).claim_report());
+  REQUIRE(ranks.hears(1, 0));
+  CHECK(higher->turn_to_report(stall) == Turn::is_over);
+}
+
 TEST_CASE("a watchdog sends its rank's row around once, and again as long as somebody wishes for the rows of all") {
   Ranks ranks{numbers_to(9)};
   const WatchedRank watched{ranks, 60};
@@ -243,7 +276,7 @@ TEST_CASE("the host of a rank whose process ended says so, if the rank was heard
 TEST_CASE("a rank that is heard after its host refused a connection has not ended: a firewall may refuse") {
   std::uint16_t closed = 0;
   {
-    const Heartbeats gone;
+    const HeartbeatSockets gone;
     closed = gone.address().stream_port;
   }
   Ranks ranks{{0, 1}, [&](int rank, Addresses& told) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/watch/heartbeat_sockets.hpp"
 #include "core/watch/heartbeats.hpp"
 #include "core/watch/watchdog.hpp"
 #include "support/child_process.hpp"
@@ -25,7 +26,7 @@ inline std::vector<int> numbers_to(int count) {
 }
 
 /// Changes what a rank is told of the addresses of all ranks.
-using Addresses = std::vector<Heartbeats::Address>;
+using Addresses = std::vector<HeartbeatAddress>;
 using Rewire = std::function<void(int rank, Addresses& addresses)>;
 
 /// Every rank of a job in this process, each with a table of its own, as if it were alone on its node; those of
@@ -37,7 +38,7 @@ struct Ranks {
       SharedMemory memory = SharedMemory::create(PhaseTable::bytes_for(count));
       memory.take_over();
       tables.emplace_back(std::move(memory), count, rank);
-      heartbeats.push_back(std::make_unique<Heartbeats>());
+      heartbeats.push_back(std::make_unique<Heartbeats>(std::make_unique<HeartbeatSockets>()));
       addresses.push_back(heartbeats.back()->address());
     }
     for (int rank = 0; rank < count; ++rank) {

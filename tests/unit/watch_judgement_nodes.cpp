@@ -219,9 +219,16 @@ TEST_CASE("nodes near a silent one speak before others, and nodes of which no ra
   CHECK(turn(nine(0).falls_silent(3).wishes()) == 6);
   CHECK(turn(nine(6).falls_silent(3).wishes()) == 7);
 
-  CHECK(turn(nine(6).enters(6, 1)) == 0);
-  CHECK(turn(nine(6).enters(6, 1).enters(0, 1)) == 1);
-  CHECK(turn(nine(6).enters(6, 1).enters(4, 7, 1).enters(8, 1)) == 1);  // in another group
+  // All wait for a, which is late. Those of d and g are not near it.
+  const auto waits = [](int row, std::vector<int> others) {
+    Scene scene = nine(row).wishes().enters(row, 1);
+    for (const int other : others) scene.enters(other, 1);
+    return scene;
+  };
+  CHECK(turn(waits(6, {})) == 0);
+  CHECK(turn(waits(6, {3, 4, 7, 8})) == 4);
+  CHECK(turn(waits(5, {1, 2, 3, 7})) == 2);
+  CHECK(turn(waits(6, {}).enters(2, 7, 1)) == 1);  // in another group
 }
 
 TEST_CASE("if the chief's node is out of reach, this side is cut off, and otherwise the other") {

@@ -42,6 +42,11 @@ bool change(std::atomic<Value>& shared, Next&& next) {
   }
 }
 
+/// A number that is kept as one more; 0 stands for none.
+std::optional<int> noted_in(int number) {
+  return number == 0 ? std::nullopt : std::optional{number - 1};
+}
+
 }  // namespace
 
 struct PhaseTable::OpenGroups {
@@ -67,7 +72,8 @@ struct PhaseTable::Header {
   std::atomic<Observed> observed;
   std::atomic<Questions> questions;
   std::atomic<std::uint32_t> wishes;
-  std::atomic<int> lost;  ///< 1 and the row; 0 if none is known
+  std::atomic<int> lost;     ///< 1 and the row; 0 if none is known
+  std::atomic<int> speaker;  ///< 1 and the node; 0 if none is known
 };
 
 struct alignas(128) PhaseTable::Row {
@@ -122,18 +128,26 @@ std::size_t PhaseTable::bytes_for(int rows) {
 }
 
 PhaseTable::PhaseTable(SharedMemory memory, int rows, int row, Processes processes)
-    : memory_{std::move(memory)}, rows_{rows}, row_{row}, open_{std::make_shared<OpenGroups>()} {
+    : memory_{std::make_shared<SharedMemory>(std::move(memory))},
+      rows_{rows},
+      row_{row},
+      open_{std::make_shared<OpenGroups>()} {
   own().set(&Snapshot::number, std::int64_t{::getpid()});
   if (processes == Processes::known) own().set(&Snapshot::process, std::int64_t{::getpid()});
   enter(Phase::computing);
 }
 
+PhaseTable::PhaseTable(const PhaseTable& neighbour, int row)
+    : memory_{neighbour.memory_}, rows_{neighbour.rows_}, row_{row}, open_{std::make_shared<OpenGroups>()} {
+  enter(Phase::computing);
+}
+
 PhaseTable::Header& PhaseTable::header() const {
-  return *static_cast<Header*>(memory_.data());
+  return *static_cast<Header*>(memory_->data());
 }
 
 PhaseTable::Row& PhaseTable::row_at(int row) const {
-  return reinterpret_cast<Row*>(static_cast<std::byte*>(memory_.data()) + sizeof(Header))[row];
+  return reinterpret_cast<Row*>(static_cast<std::byte*>(memory_->data()) + sizeof(Header))[row];
 }
 
 void PhaseTable::enter(Phase phase) {
@@ -366,9 +380,16 @@ void PhaseTable::note_wishes(std::uint32_t wishes) {
   change(header().wishes, [=](std::uint32_t now) { return std::max(now, wishes); });
 }
 
+std::optional<int> PhaseTable::speaker() const {
+  return noted_in(header().speaker);
+}
+
+void PhaseTable::note_speaker(int node) {
+  change(header().speaker, [node](int now) { return now == 0 ? node + 1 : std::min(now, node + 1); });
+}
+
 std::optional<int> PhaseTable::lost() const {
-  const int noted = header().lost;
-  return noted == 0 ? std::nullopt : std::optional{noted - 1};
+  return noted_in(header().lost);
 }
 
 void PhaseTable::note_lost(int row) {

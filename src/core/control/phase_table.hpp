@@ -92,6 +92,9 @@ class PhaseTable {
   /// Uses memory of `bytes_for(rows)` bytes that started as zeros. This process writes `row`.
   PhaseTable(SharedMemory memory, int rows, int row, Processes processes = Processes::known);
 
+  /// The table of a simulated rank that shares a node with another.
+  PhaseTable(const PhaseTable& neighbour, int row);
+
   int rows() const { return rows_; }
   int row() const { return row_; }
 
@@ -202,6 +205,12 @@ class PhaseTable {
   /// Takes note of what another node knows.
   void note_wishes(std::uint32_t wishes);
 
+  /// The lowest node of which a rank is about to report a stall; empty if none is known.
+  std::optional<int> speaker() const;
+
+  /// Notes that.
+  void note_speaker(int node);
+
   /// The rank that is gone, as somebody of the job has reported; empty if that is not known.
   std::optional<int> lost() const;
 
@@ -224,7 +233,7 @@ class PhaseTable {
   Row& own() const { return row_at(row_); }
   void show(Phase phase);
 
-  SharedMemory memory_;
+  std::shared_ptr<SharedMemory> memory_;
   int rows_;
   int row_;
   std::shared_ptr<OpenGroups> open_;  ///< of this process

@@ -102,12 +102,17 @@ class FailureSearch : WatchView {
     const WaitChain chain = follow_waits(row_at(), rows(), job_.row, row);
     const auto has_waited = [&](int each) { return each == job_.row || peer(each).waiting_ticks >= enough; };
     if (!chain.is_circle || !std::ranges::all_of(chain.rows, has_waited)) return;
-    tell_of_stall(row, ticks_until_turn_of_waiting(), [&](auto turn) {
+    tell_of_stall(row, turn_of(chain), [&](auto turn) {
       std::string sentence = circle_sentence(chain, row_at(), job_.names, for_a_circle.count());
       if (!job_.only_observes)
         sentence += fmt::format("; the job ends if they still do after {:g} s", job_.stall_timeout.count());
       return stalled(chain.rows, std::move(sentence), turn);
     });
+  }
+
+  /// Each rank of a circle waits for another one, so the lowest decides for all who is near.
+  std::uint64_t turn_of(const WaitChain& circle) const {
+    return ticks_until_turn_of_waiting_for(std::ranges::min(circle.rows));
   }
 
   /// Of a rank for which this one has waited too long: it may wait for others itself, in another group.
@@ -118,14 +123,14 @@ class FailureSearch : WatchView {
     for (const int each : chain.rows)
       if (each != job_.row && each != cause && peer(each).waiting_ticks < stall_ticks_) return std::nullopt;
     if (chain.is_circle)
-      return stall(row, ticks_until_turn_of_waiting(), [&](auto turn) {
+      return stall(row, turn_of(chain), [&](auto turn) {
         return stalled(chain.rows, circle_sentence(chain, row_at(), job_.names, job_.stall_timeout.count()), turn);
       });
     // Those that wait with it know who is in its group.
     const Snapshot& last = this->row(cause);
     if (last.phase == Phase::meeting && last.group != 0 && waited_ticks / 2 < stall_ticks_) return std::nullopt;
     if (cause != row && (is_busy(cause) || !runs(cause))) return std::nullopt;
-    return stall(row, ticks_until_turn_of_waiting(),
+    return stall(row, ticks_until_turn_of_waiting_for(cause),
                  [&](auto turn) { return late(cause, this->row(chain.waits_for_cause()).last, turn); });
   }
 
@@ -167,7 +172,7 @@ class FailureSearch : WatchView {
   /// Of a rank that is not heard, but seems to live.
   std::optional<Finding> look_at_mute(int row) {
     if (is_told() || !is_member(row) || state_.waited_ticks / patience_with_mute < stall_ticks_) return std::nullopt;
-    return stall(row, ticks_until_turn_of_waiting(), [&](auto turn) {
+    return stall(row, ticks_until_turn_of_waiting_for(row), [&](auto turn) {
       return stalled({row},
                      fmt::format("{} does not come: {} was waited for {:g} s, and no heartbeats of it get through, by "
                                  "UDP or TCP",
@@ -206,7 +211,7 @@ class FailureSearch : WatchView {
     for (int row = 0; row < rows(); ++row)
       if (job_.only_observes && sight(row).stall_told ? waits_at(row, state_.waited) : is_silent(row))
         return std::nullopt;
-    return stall(job_.row, ticks_until_turn_of_waiting(), [&](auto turn) {
+    return stall(job_.row, ticks_until_turn(), [&](auto turn) {
       return stalled(
           {job_.row},
           fmt::format("{} is cut off: every rank has come to {}, which has not ended for {:g} s: the network "
@@ -236,15 +241,15 @@ class FailureSearch : WatchView {
     // refuse as well, so it counts only if nothing else shows that the rank lives.
     const bool refused = sight(row).refused && !peer.life.is_mute() && peer.life.unproven > unsure;
     peer.refused = refused ? peer.refused + took_ : Seconds{0};
-    const std::uint64_t turn = ticks_until_turn_for(row);
-    if (peer.refused > job_.refusal && !terminated) return gone(row, "its process ended", turn);
+    const auto turn = [&] { return ticks_until_turn_for(row); };
+    if (peer.refused > job_.refusal && !terminated) return gone(row, "its process ended", turn());
     if (peer.life.is_mute()) return std::nullopt;
     // The last look counts in any case: on a busy machine there may have been few others.
     const bool last =
         is_told() && elsewhere && is_near(row) && !peer.has_beaten_since_told && *seen_.since_told > last_look;
     if (!last && peer.life.unproven <= (elsewhere ? unsure : terminate_spread)) return std::nullopt;
-    if (is_told() && !terminated) return gone(row, "no sign of life before the job was told to end", turn);
-    if (terminated && elsewhere && !peer.has_beaten_since_told) return gone(row, "SIGTERM ended it", turn);
+    if (is_told() && !terminated) return gone(row, "no sign of life before the job was told to end", turn());
+    if (terminated && elsewhere && !peer.has_beaten_since_told) return gone(row, "SIGTERM ended it", turn());
     return std::nullopt;
   }
 

@@ -49,10 +49,11 @@ bool is_valid(const HeartbeatMessage& message, int ranks) {
   const PhaseTable::Snapshot& row = message.row;
   return is_rank(message.rank) && is_rank(message.observed.row) && message.reported <= 1 && message.warned <= 1 &&
          message.route <= NodeMap::routes && message.lost <= static_cast<std::uint32_t>(ranks) &&
-         message.open_line <= OpenLine::over && row.phase <= Phase::device && row.process == 0 && row.number >= 0 &&
-         row.number <= std::numeric_limits<std::int32_t>::max() && row.terminated <= 1 && row.ended_by == 0 &&
-         row.passed == 0 && row.last.kind <= TagKind::open_sum && row.position.where <= Position::Where::in_phase &&
-         row.position.kind <= detail::RunKind::prediction && is_text(row.last.site) && is_text(row.position.site);
+         message.speaker <= ranks && message.open_line <= OpenLine::over && row.phase <= Phase::device &&
+         row.process == 0 && row.number >= 0 && row.number <= std::numeric_limits<std::int32_t>::max() &&
+         row.terminated <= 1 && row.ended_by == 0 && row.passed == 0 && row.last.kind <= TagKind::open_sum &&
+         row.position.where <= Position::Where::in_phase && row.position.kind <= detail::RunKind::prediction &&
+         is_text(row.last.site) && is_text(row.position.site);
 }
 
 }  // namespace

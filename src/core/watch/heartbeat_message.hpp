@@ -24,9 +24,10 @@ struct HeartbeatMessage {
   std::uint64_t sequence = 0;  ///< rises with each message of a rank
   PhaseTable::Snapshot row;    ///< the sender's; without `process`, `passed` and `ended_by`
   int rank = 0;                ///< the sender
-  std::uint32_t reported = 0;  ///< 1: on its node the failure has been reported
+  std::uint16_t reported = 0;  ///< 1: on its node the failure has been reported
   std::uint16_t warned = 0;    ///< 1: on its node someone has said that heartbeats do not get through
   std::uint16_t route = 0;     ///< 1 and a NodeMap::Route by which it is passed on; 0 if it is not
+  std::uint16_t speaker = 0;   ///< 1 and the lowest node that is about to report a stall; 0 if none is known
   OpenLine open_line = OpenLine::closed;
   PhaseTable::Observed observed;
   PhaseTable::Questions questions;

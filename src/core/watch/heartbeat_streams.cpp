@@ -51,20 +51,11 @@ void HeartbeatStreams::open(int rank, std::span<const std::uint32_t> hosts, std:
   }
 }
 
-void HeartbeatStreams::send(const SealedHeartbeat& message) {
-  send_on(message, [](const Connection&) { return true; });
-}
-
-void HeartbeatStreams::send_to(int rank, const SealedHeartbeat& message) {
-  send_on(message, [rank](const Connection& each) { return each.asked_for == rank || each.sender == rank; });
-}
-
-/// On each connection that `is` one of them.
-template <class Is>
-void HeartbeatStreams::send_on(const SealedHeartbeat& message, Is is) {
+void HeartbeatStreams::send(const SealedHeartbeat& message, std::optional<int> rank) {
   std::erase_if(connections_, [&](const Connection& each) {
     // A peer that connects must first identify itself.
-    if (each.connecting || (!each.asked_for && !each.known) || !is(each)) return false;
+    if (each.connecting || (!each.asked_for && !each.known)) return false;
+    if (rank && each.asked_for != rank && each.sender != rank) return false;
     const auto sent = ::send(each.descriptor.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent == static_cast<ssize_t>(message.size())) return false;
     // The other side has stopped, and will read what is on its way; a part of a message would end all.

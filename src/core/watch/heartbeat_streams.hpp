@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/base/descriptor.hpp"
-#include "core/watch/heartbeat_message.hpp"
+#include "core/watch/heartbeat_network.hpp"
 
 namespace lockstep {
 
@@ -18,11 +18,7 @@ namespace lockstep {
 /// sends its own to the other. All methods are LOCAL. Addresses and ports are in network byte order.
 class HeartbeatStreams {
  public:
-  /// What has come, if a rank of this job sent it, and not long ago.
-  struct Taken {
-    std::optional<int> sender;  ///< empty if it was passed on, which any rank does
-  };
-  using Take = std::function<std::optional<Taken>(std::span<const std::byte>)>;
+  using Take = std::function<std::optional<HeartbeatNetwork::Taken>(std::span<const std::byte>)>;
 
   /// Listens at one address of this host, 0 for all. CommError if the system refuses.
   explicit HeartbeatStreams(std::uint32_t host);
@@ -32,10 +28,8 @@ class HeartbeatStreams {
   /// Connects to `rank`, wherever in `hosts` (some may be 0) that is, unless it does so already.
   void open(int rank, std::span<const std::uint32_t> hosts, std::uint16_t port);
 
-  void send(const SealedHeartbeat& message);
-
-  /// Only to `rank`, if there is a connection with it.
-  void send_to(int rank, const SealedHeartbeat& message);
+  /// To all, or only to `rank`, if there is a connection with it.
+  void send(const SealedHeartbeat& message, std::optional<int> rank);
 
   /// Hands what has come to `take`, and drops connections of strangers.
   void receive(const Take& take);
@@ -66,8 +60,6 @@ class HeartbeatStreams {
     bool reached;
   };
 
-  template <class Is>
-  void send_on(const SealedHeartbeat& message, Is is);
   void accept();
   void drop_surplus();
   bool advance(Connection& connection, const Take& take);

@@ -1,21 +1,13 @@
 #include "core/watch/heartbeats.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
 #include <utility>
 
-#include <linux/errqueue.h>
-#include <poll.h>
 #include <sodium.h>
-#include <sys/socket.h>
 
 #include <lockstep/core/base/error.hpp>
 
-#include "core/base/counted_time.hpp"
 #include "core/base/open_line.hpp"
-#include "core/watch/network.hpp"
 
 namespace lockstep {
 namespace {
@@ -32,30 +24,14 @@ void note_open_line(const PhaseTable& table, const HeartbeatMessage& message) {
     continue;
 }
 
-/// Where others may reach this host: the loopback address only if there are no others.
-std::vector<std::uint32_t> shown_hosts() {
-  std::vector<std::uint32_t> hosts;
-  const Network loopback{htonl(INADDR_LOOPBACK), 8};
-  for (const HostAddress& each : host_addresses())
-    if (!loopback.has(each.address)) hosts.push_back(each.address);
-  if (hosts.empty()) hosts.push_back(loopback.address);
-  return hosts;
-}
-
 }  // namespace
 
-Heartbeats::Heartbeats(std::uint32_t host)
-    : socket_{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)}, streams_{host} {
+Heartbeats::Heartbeats(std::unique_ptr<HeartbeatNetwork> network) : network_{std::move(network)} {
   if (::sodium_init() < 0) throw CommError{"heartbeats between nodes: libsodium does not start"};
-  address_.port = bind_socket(socket_, host);
-  address_.stream_port = streams_.port();
-  const int told = 1;
-  if (::setsockopt(socket_.get(), SOL_IP, IP_RECVERR, &told, sizeof told) != 0) throw heartbeat_error("setsockopt");
-  const std::vector<std::uint32_t> hosts = host != 0 ? std::vector{host} : shown_hosts();
-  std::copy_n(hosts.begin(), std::min(hosts.size(), Address::most_hosts), address_.hosts.begin());
 }
 
-void Heartbeats::connect(NodeMap nodes, int rank, std::span<const Address> addresses, const HeartbeatKey& key) {
+void Heartbeats::connect(NodeMap nodes, int rank, std::span<const HeartbeatAddress> addresses,
+                         const HeartbeatKey& key) {
   nodes_ = std::move(nodes);
   addresses_.assign(addresses.begin(), addresses.end());
   heard_.resize(addresses.size());
@@ -66,9 +42,9 @@ void Heartbeats::connect(NodeMap nodes, int rank, std::span<const Address> addre
   for (int node = 0; node < nodes_->nodes(); ++node) {
     if (!nodes_->are_near(node, nodes_->node_of(rank))) continue;
     const int carrier = nodes_->carrier(rank, node);
-    const Address& there = addresses[static_cast<std::size_t>(carrier)];
+    const HeartbeatAddress& there = addresses[static_cast<std::size_t>(carrier)];
     for (const std::uint32_t host : there.hosts)
-      if (host != 0) targets_.push_back({carrier, socket_address(host, there.port)});
+      if (host != 0) targets_.push_back({carrier, host, there.port});
   }
 }
 
@@ -81,40 +57,12 @@ bool Heartbeats::is_to_hear(int rank) const {
   return nodes_->node_of(rank) != here && nodes_->carrier(rank, here) == rank_;
 }
 
-/// Finds out what became of datagrams that did not arrive, from the errors that came back.
-void Heartbeats::read_errors() {
-  while (true) {
-    sockaddr_in target = {};
-    alignas(cmsghdr) char control[512];
-    msghdr header = {};
-    header.msg_name = &target;
-    header.msg_namelen = sizeof target;
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
-    if (::recvmsg(socket_.get(), &header, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) return;
-    for (const cmsghdr* each = CMSG_FIRSTHDR(&header); each; each = CMSG_NXTHDR(&header, const_cast<cmsghdr*>(each))) {
-      if (each->cmsg_level != SOL_IP || each->cmsg_type != IP_RECVERR) continue;
-      sock_extended_err error;
-      std::memcpy(&error, CMSG_DATA(each), sizeof error);
-      if (error.ee_errno == ECONNREFUSED) refuse(target);
-    }
-  }
-}
-
-void Heartbeats::refuse(const sockaddr_in& address) {
-  for (Target& target : targets_)
-    if (target.address.sin_addr.s_addr == address.sin_addr.s_addr && target.address.sin_port == address.sin_port)
-      target.refused = true;
-}
-
-void Heartbeats::send(const SealedHeartbeat& message, const sockaddr_in& address) const {
-  // What is said about an earlier datagram, to whichever address, comes out of the next call, which then sends
-  // nothing. A datagram that cannot be sent is one that does not arrive; the other side draws its conclusions.
-  for (int attempt = 0; attempt < 3; ++attempt) {
-    const auto sent = ::sendto(socket_.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
-                               reinterpret_cast<const sockaddr*>(&address), sizeof address);
-    if (sent >= 0 || errno == EAGAIN || errno == EWOULDBLOCK) return;
-  }
+/// Finds out what became of datagrams that did not arrive.
+void Heartbeats::read_refusals() {
+  network_->take_refusals([this](std::uint32_t host, std::uint16_t port) {
+    for (Target& target : targets_)
+      if (target.host == host && target.port == port) target.refused = true;
+  });
 }
 
 SealedHeartbeat Heartbeats::sealed(const PhaseTable& table, std::optional<NodeMap::Route> route) {
@@ -124,6 +72,7 @@ SealedHeartbeat Heartbeats::sealed(const PhaseTable& table, std::optional<NodeMa
                .reported = table.reported(),
                .warned = table.warned(),
                .route = static_cast<std::uint16_t>(route ? static_cast<std::uint32_t>(*route) + 1 : 0),
+               .speaker = static_cast<std::uint16_t>(table.speaker().value_or(-1) + 1),
                .open_line = static_cast<OpenLine>(table.open_line().load()),
                .observed = table.observed(),
                .questions = table.questions(),
@@ -134,9 +83,9 @@ SealedHeartbeat Heartbeats::sealed(const PhaseTable& table, std::optional<NodeMa
 
 void Heartbeats::send(const PhaseTable& table) {
   const SealedHeartbeat message = sealed(table, {});
-  read_errors();
-  for (const Target& target : targets_) send(message, target.address);
-  streams_.send(message);
+  read_refusals();
+  for (const Target& target : targets_) network_->send(message, target.host, target.port);
+  network_->send_in_streams(message, {});
 }
 
 void Heartbeats::send_around(const PhaseTable& table) {
@@ -152,11 +101,11 @@ void Heartbeats::send_around(const PhaseTable& table) {
 void Heartbeats::send_on(NodeMap::Route route, int origin, const SealedHeartbeat& message) {
   for (const int node : nodes_->next_on(route, nodes_->node_of(origin), nodes_->node_of(rank_))) {
     const int carrier = nodes_->carrier(origin, node);
-    const Address& there = addresses_[static_cast<std::size_t>(carrier)];
+    const HeartbeatAddress& there = addresses_[static_cast<std::size_t>(carrier)];
     const std::uint32_t known = heard_[static_cast<std::size_t>(carrier)].from;
     for (const std::uint32_t host : there.hosts)
-      if (known != 0 ? host == known : host != 0) send(message, socket_address(host, there.port));
-    streams_.send_to(carrier, message);
+      if (known != 0 ? host == known : host != 0) network_->send(message, host, there.port);
+    network_->send_in_streams(message, carrier);
   }
 }
 
@@ -167,25 +116,13 @@ void Heartbeats::receive(PhaseTable& table) {
 }
 
 void Heartbeats::pass_on(PhaseTable& table) {
-  read_errors();
-  // One more than the longest, to notice what is longer.
-  std::array<std::byte, sealed_heartbeat_bytes + 1> bytes;
-  // As many as a buffer holds, so that whoever sends others without end does not keep this thread.
-  for (int more = 1024; more > 0; --more) {
-    sockaddr_in source = {};
-    socklen_t length = sizeof source;
-    const auto size = ::recvfrom(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT,
-                                 reinterpret_cast<sockaddr*>(&source), &length);
-    if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    // What is said about a datagram that this rank sent comes out of this call too.
-    if (size < 0) continue;
-    (void)take(std::span{bytes}.first(static_cast<std::size_t>(size)), Way::datagram, source.sin_addr.s_addr, table);
-  }
-  streams_.receive([&](std::span<const std::byte> message) { return take(message, Way::stream, 0, table); });
+  read_refusals();
+  network_->receive(
+      [&](std::span<const std::byte> bytes, Way way, std::uint32_t from) { return take(bytes, way, from, table); });
 }
 
 /// Writes what is new, and passes it on. Nothing if it is forged or old.
-std::optional<HeartbeatStreams::Taken> Heartbeats::take(std::span<const std::byte> bytes, Way way, std::uint32_t from,
+std::optional<HeartbeatNetwork::Taken> Heartbeats::take(std::span<const std::byte> bytes, Way way, std::uint32_t from,
                                                         PhaseTable& table) {
   const auto message = open_sealed(bytes, key_, nodes_->ranks());
   if (!message || nodes_->same_node(message->rank, rank_)) return std::nullopt;
@@ -195,7 +132,7 @@ std::optional<HeartbeatStreams::Taken> Heartbeats::take(std::span<const std::byt
     sender = message->rank;
   } else {
     std::uint64_t& passed_on = heard.passed_on[message->route - 1];
-    if (!is_to_hear(message->rank) || message->sequence <= passed_on) return HeartbeatStreams::Taken{};
+    if (!is_to_hear(message->rank) || message->sequence <= passed_on) return HeartbeatNetwork::Taken{};
     passed_on = message->sequence;
     SealedHeartbeat copy;
     std::ranges::copy(bytes, copy.begin());
@@ -204,7 +141,7 @@ std::optional<HeartbeatStreams::Taken> Heartbeats::take(std::span<const std::byt
   // Datagrams may overtake each other, and may arrive twice: by two routes, or because someone repeats them.
   const bool is_recent = heard.sequence < message->sequence + newest_messages;
   if (message->sequence > heard.sequence) note(*message, way, from, table);
-  return is_recent ? std::optional{HeartbeatStreams::Taken{sender}} : std::nullopt;
+  return is_recent ? std::optional{HeartbeatNetwork::Taken{sender}} : std::nullopt;
 }
 
 /// What the newest message of a rank says.
@@ -219,7 +156,7 @@ void Heartbeats::note(const HeartbeatMessage& message, Way way, std::uint32_t fr
   }
   for (Target& target : targets_)
     if (target.rank == message.rank) target.refused = false;
-  streams_.forget_refusals(message.rank);
+  network_->forget_refusals(message.rank);
   table.write(message.rank, message.row);
   if (message.reported) (void)table.claim_report();
   if (message.warned) (void)table.claim_warning();
@@ -230,6 +167,7 @@ void Heartbeats::note(const HeartbeatMessage& message, Way way, std::uint32_t fr
   }
   table.note(message.questions);
   table.note_wishes(message.wishes);
+  if (message.speaker != 0) table.note_speaker(message.speaker - 1);
   if (message.lost != 0) table.note_lost(static_cast<int>(message.lost) - 1);
   note_open_line(table, message);
 }
@@ -241,11 +179,11 @@ void Heartbeats::ask_where_silent() {
     if (!near && !all_expected_at_) continue;
     const bool refused =
         std::ranges::any_of(targets_, [&](const Target& target) { return target.rank == rank && target.refused; });
-    const Address& there = addresses_[static_cast<std::size_t>(rank)];
+    const HeartbeatAddress& there = addresses_[static_cast<std::size_t>(rank)];
     const std::uint64_t heard_at = heard_[static_cast<std::size_t>(rank)].at;
     const bool is_silent = near ? receipts_ - heard_at > ask_after_.first
                                 : receipts_ - std::max(heard_at, *all_expected_at_) > ask_after_.second;
-    if (refused || is_silent) streams_.open(rank, there.hosts, there.stream_port);
+    if (refused || is_silent) network_->open_stream(rank, there);
   }
 }
 
@@ -254,30 +192,11 @@ void Heartbeats::expect_all(bool all) {
 }
 
 bool Heartbeats::was_refused(int rank) const {
-  return streams_.was_refused(rank, heard_[static_cast<std::size_t>(rank)].from);
+  return network_->was_refused(rank, heard_[static_cast<std::size_t>(rank)].from);
 }
 
 bool Heartbeats::host_answers(int rank) const {
-  const Address& there = addresses_[static_cast<std::size_t>(rank)];
-  std::vector<Descriptor> knocks;
-  for (const std::uint32_t host : there.hosts) {
-    // An address that both hosts have, such as that of a container bridge, would lead to ourselves.
-    const bool ours = std::find(address_.hosts.begin(), address_.hosts.end(), host) != address_.hosts.end();
-    if (host != 0 && !ours) knocks.push_back(start_connection(host, there.stream_port));
-  }
-  const auto now = [] { return CountedTime::Seconds{std::chrono::steady_clock::now().time_since_epoch()}; };
-  constexpr CountedTime::Seconds patience{0.3}, longest_look{0.05};
-  CountedTime waited{now(), longest_look};
-  while (!knocks.empty() && waited.look(now()) < patience) {
-    for (auto each = knocks.begin(); each != knocks.end();) {
-      pollfd wait{each->get(), POLLOUT, 0};
-      const bool over = ::poll(&wait, 1, 10) > 0;
-      // Without a way to the host it ends as well.
-      if (const int error = over ? error_of_connection(*each) : -1; error == 0 || error == ECONNREFUSED) return true;
-      each = over ? knocks.erase(each) : each + 1;
-    }
-  }
-  return false;
+  return network_->answers(addresses_[static_cast<std::size_t>(rank)]);
 }
 
 bool Heartbeats::heard_all(const PhaseTable& table) const {

@@ -4,17 +4,15 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include <netinet/in.h>
-
-#include "core/base/descriptor.hpp"
 #include "core/control/phase_table.hpp"
 #include "core/watch/heartbeat_message.hpp"
-#include "core/watch/heartbeat_streams.hpp"
+#include "core/watch/heartbeat_network.hpp"
 #include "core/watch/node_map.hpp"
 
 namespace lockstep {
@@ -24,22 +22,13 @@ namespace lockstep {
 /// rank whose datagrams do not come is asked over TCP. All methods are LOCAL, and only host_answers waits.
 class Heartbeats {
  public:
-  /// Where a rank listens: the ports of its sockets and the IPv4 addresses of its host. Plain bytes, to be exchanged.
-  struct Address {
-    static constexpr std::size_t most_hosts = 6;
-    std::array<std::uint32_t, most_hosts> hosts{};  ///< in network byte order; unused ones are 0
-    std::uint16_t port = 0;                         ///< for UDP, in network byte order
-    std::uint16_t stream_port = 0;                  ///< for TCP, in network byte order
-  };
-
-  /// Opens the sockets, at `host`, or at all addresses of this host if that is 0. CommError if the system refuses.
-  explicit Heartbeats(std::uint32_t host = 0);
+  explicit Heartbeats(std::unique_ptr<HeartbeatNetwork> network);
   Heartbeats(const Heartbeats&) = delete;
 
-  const Address& address() const { return address_; }
+  const HeartbeatAddress& address() const { return network_->address(); }
 
   /// `addresses` are those of all ranks. What is not sealed with `key`, which only they have, is ignored.
-  void connect(NodeMap nodes, int rank, std::span<const Address> addresses, const HeartbeatKey& key);
+  void connect(NodeMap nodes, int rank, std::span<const HeartbeatAddress> addresses, const HeartbeatKey& key);
 
   const NodeMap& nodes() const { return *nodes_; }
 
@@ -62,7 +51,7 @@ class Heartbeats {
 
   /// The same, without asking for rows that have not arrived. Soon after `descriptor` is readable, rows travel quickly.
   void pass_on(PhaseTable& table);
-  int descriptor() const { return socket_.get(); }
+  int descriptor() const { return network_->descriptor(); }
 
   /// Whether the host of `rank`, which was heard before, says that its process has ended: nobody receives there.
   bool was_refused(int rank) const;
@@ -79,7 +68,7 @@ class Heartbeats {
   std::optional<std::uint64_t> missed_datagrams(int rank) const;
 
  private:
-  enum class Way { datagram, stream };
+  using Way = HeartbeatNetwork::Way;
   /// What is known of a rank of another node.
   struct Heard {
     std::uint64_t sequence = 0;                              ///< of its newest message
@@ -92,28 +81,25 @@ class Heartbeats {
   /// Where datagrams of this rank go.
   struct Target {
     int rank;
-    sockaddr_in address;
+    std::uint32_t host;
+    std::uint16_t port;
     bool refused = false;  ///< the last that was sent there
   };
 
-  void read_errors();
-  void refuse(const sockaddr_in& address);
+  void read_refusals();
   SealedHeartbeat sealed(const PhaseTable& table, std::optional<NodeMap::Route> route);
-  void send(const SealedHeartbeat& message, const sockaddr_in& address) const;
   void send_on(NodeMap::Route route, int origin, const SealedHeartbeat& message);
   bool is_near(int rank) const;
   bool is_to_hear(int rank) const;
-  std::optional<HeartbeatStreams::Taken> take(std::span<const std::byte> bytes, Way way, std::uint32_t from,
+  std::optional<HeartbeatNetwork::Taken> take(std::span<const std::byte> bytes, Way way, std::uint32_t from,
                                               PhaseTable& table);
   void note(const HeartbeatMessage& message, Way way, std::uint32_t from, PhaseTable& table);
   void ask_where_silent();
 
-  Descriptor socket_;
-  HeartbeatStreams streams_;
+  std::unique_ptr<HeartbeatNetwork> network_;
   std::vector<Target> targets_;
-  Address address_;
   std::optional<NodeMap> nodes_;
-  std::vector<Address> addresses_;
+  std::vector<HeartbeatAddress> addresses_;
   std::vector<Heard> heard_;  ///< by rank
   std::vector<int> hears_;    ///< the ranks that this one is to hear for its node
   int rank_ = 0;

@@ -42,28 +42,32 @@ bool WatchView::may_report(int node) const {
   return runs_on(node) && (!is_told() || std::ranges::any_of(job_.nodes.ranks_on(node), has_beaten));
 }
 
-template <class IsBefore>
-std::uint64_t WatchView::turn_after(IsBefore is_before) const {
+/// Of the nodes that find something about a rank, those near it come first, and then the others; each in their order.
+template <class Finds>
+std::uint64_t WatchView::turn_about(int row, Finds finds) const {
+  const int here = job_.nodes.node_of(job_.row), there = job_.nodes.node_of(row);
+  const auto is_first = [&](int node) { return node == there || job_.nodes.are_near(node, there); };
   std::uint64_t before = 0;
-  for (int node = 0; node < job_.nodes.nodes(); ++node) before += is_before(node) && may_report(node) ? 1 : 0;
+  for (int node = 0; node < job_.nodes.nodes(); ++node) {
+    const bool is_before = is_first(node) == is_first(here) ? node < here : is_first(node);
+    before += is_before && may_report(node) && finds(node) ? 1 : 0;
+  }
   return before * ticks_in(turn);
 }
 
 std::uint64_t WatchView::ticks_until_turn() const {
-  return turn_after([here = job_.nodes.node_of(job_.row)](int node) { return node < here; });
+  std::uint64_t before = 0;
+  for (int node = 0; node < job_.nodes.node_of(job_.row); ++node) before += may_report(node) ? 1 : 0;
+  return before * ticks_in(turn);
 }
 
-std::uint64_t WatchView::ticks_until_turn_for(int silent) const {
-  const int here = job_.nodes.node_of(job_.row), there = job_.nodes.node_of(silent);
-  const auto sees_it = [&](int node) { return node == there || job_.nodes.are_near(node, there); };
-  return turn_after([&](int node) { return sees_it(node) == sees_it(here) ? node < here : sees_it(node); });
+std::uint64_t WatchView::ticks_until_turn_for(int row) const {
+  return turn_about(row, [](int) { return true; });
 }
 
-std::uint64_t WatchView::ticks_until_turn_of_waiting() const {
-  const auto waits = [this](int row) { return this->row(row).phase == Phase::meeting; };
-  return turn_after([&, here = job_.nodes.node_of(job_.row)](int node) {
-    return node < here && std::ranges::any_of(job_.nodes.ranks_on(node), waits);
-  });
+std::uint64_t WatchView::ticks_until_turn_of_waiting_for(int row) const {
+  const auto waits = [this](int each) { return this->row(each).phase == Phase::meeting; };
+  return turn_about(row, [&](int node) { return std::ranges::any_of(job_.nodes.ranks_on(node), waits); });
 }
 
 }  // namespace lockstep

@@ -65,10 +65,10 @@ class WatchView {
   /// Several nodes find the same at about the same time. That of the lowest rank alive reports, and says so. How long
   /// those before this one have for that, if every node finds it;
   std::uint64_t ticks_until_turn() const;
-  /// if it is the silence of that rank, which those near it notice sooner than others;
-  std::uint64_t ticks_until_turn_for(int silent) const;
-  /// if only those find it that have a rank that waits.
-  std::uint64_t ticks_until_turn_of_waiting() const;
+  /// if it is about that rank, whose row those near it see sooner than others;
+  std::uint64_t ticks_until_turn_for(int row) const;
+  /// if that rank is waited for, so that only those find it that have a rank that waits.
+  std::uint64_t ticks_until_turn_of_waiting_for(int row) const;
 
   const WatchedJob& job_;
   const Observation& seen_;
@@ -79,8 +79,8 @@ class WatchView {
  private:
   bool is_counted(int row) const;
   bool may_report(int node) const;
-  template <class IsBefore>
-  std::uint64_t turn_after(IsBefore is_before) const;
+  template <class Finds>
+  std::uint64_t turn_about(int row, Finds finds) const;
 };
 
 /// What this rank has come out of since the last look.

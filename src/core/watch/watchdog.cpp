@@ -34,6 +34,7 @@
 #include "core/device/device_call.hpp"
 #include "core/watch/caught_signals.hpp"
 #include "core/watch/report_claim.hpp"
+#include "core/watch/watch_rounds.hpp"
 #include "core/watch/whereabouts.hpp"
 
 namespace lockstep {
@@ -72,12 +73,6 @@ WatchedJob describe_job(const PhaseTable& table, std::vector<std::string> names,
           .launcher_waits = options.launcher_waits};
 }
 
-std::vector<PhaseTable::Snapshot> rows_of(const PhaseTable& table) {
-  std::vector<PhaseTable::Snapshot> rows;
-  for (int row = 0; row < table.rows(); ++row) rows.push_back(table.read(row));
-  return rows;
-}
-
 }  // namespace
 
 class Watchdog::Thread {
@@ -85,17 +80,13 @@ class Watchdog::Thread {
   Thread(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
          Heartbeats* heartbeats)
       : table_{table},
-        job_{describe_job(table, std::move(names), options, heartbeats)},
         options_{std::move(options)},
         end_job_{std::move(end_job)},
         heartbeats_{heartbeats},
-        state_{job_, rows_of(table)},
+        rounds_{table, describe_job(table, std::move(names), options_, heartbeats), heartbeats},
         whereabouts_{table, job_, options_.signals},
         stop_{::eventfd(0, EFD_CLOEXEC)},
         signals_{options_.signals} {
-    if (heartbeats_)
-      heartbeats_->ask_after(3 * job_.ticks_a_heartbeat(), 3 * job_.ticks_a_round() + job_.ticks_to_all());
-    seen_.rows.resize(static_cast<std::size_t>(table_.rows()));
     waits_ = {{stop_.get(), POLLIN, 0}, {signals_.descriptor(), POLLIN, 0}};
     for (int row = 0; row < table_.rows(); ++row) {
       processes_.push_back(open_process(row));
@@ -126,9 +117,6 @@ class Watchdog::Thread {
  private:
   using Clock = std::chrono::steady_clock;
   using Seconds = WatchedJob::Seconds;
-
-  // A rank that was told to end has less than a second.
-  static constexpr std::uint64_t ticks_a_round_if_told = 2;
 
   /// Readable once the process has ended; -1 for this process, one of another node, or without pidfd.
   Descriptor open_process(int row) {
@@ -165,13 +153,14 @@ class Watchdog::Thread {
       try {
         if (const auto limit = cpu_limit_reached(); limit && table_.phase() != Phase::leaving)
           return end_for_cpu_time(*limit);
-        judged = judge_what_is_seen();
+        look_around();
+        judged = rounds_.judge(seen_);
         if (judged->failure) line = "lockstep: " + judged->failure->sentence;
       } catch (const std::exception&) {  // no memory for a look: the next may have some
         if (told_at_) die_of_signal();
         continue;
       }
-      state_ = std::move(judged->state);
+      rounds_.keep(*judged);
       JobTime::look(ticked_at_, judged->was_paused);
       do_beside(*judged);
       if (judged->failure) return report(*judged->failure, line);
@@ -183,70 +172,38 @@ class Watchdog::Thread {
   void do_beside(const Judgement& judged) {
     try {
       whereabouts_.act(judged);
-      if (judged.wishes) table_.wish(seen_.wishes);
-      if (judged.stall) warn_of(*judged.stall);
+      if (judged.stall && rounds_.is_first_to_tell(*judged.stall)) warn_of(*judged.stall);
       if (judged.lost_heartbeats && table_.claim_warning()) log::warning(*judged.lost_heartbeats);
     } catch (const std::exception&) {  // no memory for it
     }
   }
 
-  Judgement judge_what_is_seen() {
-    look_around();
-    while (true) {
-      Judgement judged = judge_look(job_, seen_, state_);
-      if (!judged.unknown_host) return judged;
-      const int row = *judged.unknown_host;
-      seen_.host_answers[job_.nodes.node_of(row)] = heartbeats_->host_answers(row);
-    }
-  }
-
   void look_around() {
-    // This rank's row before those that it may wait for.
-    look_at(table_.row());
-    const std::uint64_t group = seen_.rows[static_cast<std::size_t>(table_.row())].seen.group;
-    seen_.members = group == 0 ? std::vector<int>{} : table_.members_of(group);
-    // The group has gone meanwhile.
-    if (group != 0 && seen_.members.empty()) seen_.members = {table_.row()};
-    for (int row = 0; row < table_.rows(); ++row)
-      if (row != table_.row()) look_at(row);
+    rounds_.look_around(seen_, [this](int row, Observation::Row& sight) { look_at(row, sight); });
     seen_.calls = detail::device_calls();
     seen_.took = took_;
     if (told_at_) seen_.since_told = Clock::now() - *told_at_;
     seen_.told_by_parent = signals_.came_from_parent();
-    seen_.reported = table_.reported();
-    seen_.warned = table_.warned();
-    seen_.wishes = table_.wishes();
-    seen_.lost = table_.lost();
     seen_.takes_a_line = stderr_takes_a_line();
-    seen_.host_answers.clear();
     whereabouts_.look(seen_);
   }
 
-  void look_at(int row) {
+  void look_at(int row, Observation::Row& sight) {
     using Process = Observation::Process;
-    Observation::Row& sight = seen_.rows[static_cast<std::size_t>(row)];
     const int process = processes_[static_cast<std::size_t>(row)].get();
+    // Before its row: who leaves properly says so before it ends.
     sight.process = process < 0 ? Process::unknown : has_ended(process) ? Process::ended : Process::running;
-    sight.seen = table_.read(row);
+    if (sight.process == Process::ended) sight.seen = table_.read(row);
     if (options_.signals == KeptSignals::Keep::none && sight.process == Process::ended &&
         (terminated_.contains(row) || was_terminated(static_cast<pid_t>(sight.seen.process)))) {
       terminated_.insert(row);
       sight.seen.terminated = true;
     }
-    sight.stall_told = table_.is_observed(row);
     if (sight.process == Process::ended && sight.seen.phase != Phase::leaving && !sight.seen.terminated)
       sight.killed = memory_kills_.told_of(static_cast<pid_t>(sight.seen.process));
-    if (!heartbeats_ || job_.nodes.same_node(row, table_.row())) return;
-    sight.refused = heartbeats_->was_refused(row);
-    sight.missed_datagrams = heartbeats_->missed_datagrams(row);
   }
 
-  /// Once for each place of the job where a rank stalls. Of circles that share a rank, one is told of.
   void warn_of(const Finding& stall) {
-    std::vector<int> rows = stall.rows;
-    std::ranges::sort(rows);  // so that two ranks that speak at once do not silence each other
-    if (!std::ranges::all_of(rows, [this](int row) { return table_.observe(row); })) return;
-    table_.show_observed(stall.rows.front());
     options_.on_stall ? options_.on_stall(stall.sentence) : log::warning(stall.sentence);
   }
 
@@ -289,7 +246,7 @@ class Watchdog::Thread {
     }
     // Once this rank was told to end, its remaining time passes in ticks.
     waits_[1].fd = told_at_ ? -1 : signals_.descriptor();
-    waits_.back().fd = is_passing() ? heartbeats_->descriptor() : -1;
+    waits_.back().fd = rounds_.is_passing() ? heartbeats_->descriptor() : -1;
     const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(job_.tick);
     while (poll_until(until) && only_rows_have_come()) pass_rows_on();
     // SIGTERM first: on the way out, its message would be lost.
@@ -297,9 +254,6 @@ class Watchdog::Thread {
     // There may have been no descriptor for it.
     return stops_ ? Wake::stop : Wake::tick;
   }
-
-  /// Whether rows of other nodes are passed on, and rows of all come.
-  bool is_passing() const { return heartbeats_ && state_.wish_ticks.has_value(); }
 
   /// Whether something came before that.
   bool poll_until(Clock::time_point until) {
@@ -319,42 +273,22 @@ class Watchdog::Thread {
     }
   }
 
-  enum class Heartbeat { when_due, now, last };
+  using Heartbeat = WatchRounds::Heartbeat;
 
   void beat(Heartbeat heartbeat) {
-    ++ticks_;
     took_ = Clock::now() - std::exchange(ticked_at_, Clock::now());
     table_.set_progress(detail::progress_count());
-    table_.beat();
     // The other ranks must see it before this one ends: those of other nodes cannot see how it ends.
     if (told_at_) table_.set_terminated();
     try {
+      rounds_.beat(heartbeat, told_at_.has_value());
       memory_kills_.look();
-      if (!heartbeats_) return;
-      if (heartbeat != Heartbeat::when_due || ticks_ % job_.ticks_a_heartbeat() == 0) heartbeats_->send(table_);
-      send_around(heartbeat);
-      heartbeats_->expect_all(is_passing());
-      heartbeats_->receive(table_);
     } catch (const std::exception&) {  // no memory for it: the next tick may have some
     }
   }
 
-  /// Once at the start, as long as somebody wishes for the rows of all, and when the chief's line of progress begins or
-  /// ends.
-  void send_around(Heartbeat heartbeat) {
-    if (job_.nodes.are_all_near()) return;
-    const std::uint64_t round = told_at_ ? ticks_a_round_if_told : job_.ticks_a_round();
-    const bool is_round = is_passing() && (heartbeat == Heartbeat::last || ticks_ - sent_around_at_ >= round);
-    const std::uint32_t line = table_.open_line();
-    const bool is_news = sent_around_at_ == 0 || (job_.row == 0 && line != line_sent_around_);
-    if (!is_round && !is_news) return;
-    sent_around_at_ = ticks_;
-    line_sent_around_ = line;
-    heartbeats_->send_around(table_);
-  }
-
   void report(const Finding& finding, const std::string& line) {
-    for (std::uint64_t tick = finding.turn_ticks; tick > 0 && !table_.reported(); --tick) pass(job_.tick);
+    while (rounds_.turn_to_report(finding) == WatchRounds::Turn::waits) pass(job_.tick);
     const bool elsewhere = finding.code == Error::ExitCode::peer_failed && has_lost_others();
     const int code = static_cast<int>(finding.code);
     if (finding.code == Error::ExitCode::peer_failed && !elsewhere) table_.note_lost(finding.rows.front());
@@ -420,19 +354,16 @@ class Watchdog::Thread {
   }
 
   PhaseTable& table_;
-  WatchedJob job_;
   WatchdogOptions options_;
   EndJob end_job_;
   Heartbeats* heartbeats_;
+  WatchRounds rounds_;
+  const WatchedJob& job_ = rounds_.job();
   MemoryKills memory_kills_;
   pid_t launcher_ = ::getppid();
-  std::uint64_t ticks_ = 0;
-  std::uint64_t sent_around_at_ = 0;
-  std::uint32_t line_sent_around_ = 0;
   std::optional<Clock::time_point> told_at_;  ///< to end, by SIGTERM or SIGINT
   Clock::time_point ticked_at_ = Clock::now();
   Seconds took_{0};
-  WatchState state_;
   Whereabouts whereabouts_;
   Observation seen_;
   std::vector<Descriptor> processes_;  ///< by row

@@ -10,6 +10,7 @@
 #include "core/base/log_settings.hpp"
 #include "core/comm/mpi/mpi_handle.hpp"
 #include "core/comm/mpi/share_memory.hpp"
+#include "core/watch/heartbeat_sockets.hpp"
 #include "core/watch/network.hpp"
 
 namespace lockstep {
@@ -88,7 +89,8 @@ std::unique_ptr<Heartbeats> start_heartbeats(const MpiComm& world, const NodeMap
                                              const std::string& network) {
   std::unique_ptr<Heartbeats> heartbeats;
   try {
-    if (table) heartbeats = std::make_unique<Heartbeats>(address_for_heartbeats(network));
+    if (table)
+      heartbeats = std::make_unique<Heartbeats>(std::make_unique<HeartbeatSockets>(address_for_heartbeats(network)));
   } catch (const Error& error) {
     log::debug(error.what());
   }
@@ -100,8 +102,8 @@ std::unique_ptr<Heartbeats> start_heartbeats(const MpiComm& world, const NodeMap
           "by its own node's ranks only, and a host that cannot be reached by nobody");
     return nullptr;
   }
-  const Heartbeats::Address mine = heartbeats->address();
-  std::vector<Heartbeats::Address> addresses(static_cast<std::size_t>(world.size()));
+  const HeartbeatAddress mine = heartbeats->address();
+  std::vector<HeartbeatAddress> addresses(static_cast<std::size_t>(world.size()));
   check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, addresses.data(), sizeof mine, MPI_BYTE, world.get()),
             "MPI_Allgather");
   heartbeats->connect(nodes, world.rank(), addresses, *key);
