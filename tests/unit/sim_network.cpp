@@ -9,6 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/group/group.hpp>
 #include <lockstep/sync/optim/sgd.hpp>
 
 #include "core/control/meeting_point.hpp"
@@ -86,13 +87,14 @@ TEST_CASE("an agreement takes ceil(log2(n)) messages of 16 bytes of each rank, o
 }
 
 TEST_CASE("a rank sends one message after the other, and the ranks of a node share its wire") {
-  sim::Network network{4, 2, {}};
+  sim::Network network{6, 2, {}};
   sim::Sent sent;
   constexpr std::int64_t bytes = 12500;  // 10 us between nodes, 1.25 us within one
   CHECK(network.send(0, 1, bytes, 0us, sent) == 200ns + 1250ns + 500ns);
   CHECK(network.send(0, 2, bytes, 0us, sent) == 2 * 200ns + 1250ns + 10us + 5us);
-  CHECK(network.send(1, 3, bytes, 0us, sent) == 2 * 200ns + 1250ns + 2 * 10us + 5us);
-  CHECK(network.send(1, 3, bytes, 1s, sent) == 1s + 200ns + 10us + 5us);
+  const sim::Time second = 2 * 200ns + 1250ns + 2 * 10us + 5us;
+  CHECK(network.send(1, 4, bytes, 0us, sent) == second);  // the wire that both leave by
+  CHECK(network.send(5, 3, bytes, 0us, sent) == second);  // the wire that both come by
   CHECK(sent.messages == 4);
   CHECK(sent.bytes == 4 * bytes);
 }
@@ -143,6 +145,29 @@ TEST_CASE("a training step makes two agreements") {
   };
   const Measured measured = measure(ranks, 8, step, prepare, seed);
   for (const sim::Traffic& sent : measured.sent) CHECK(sent.agreements.messages == 2 * rounds_among(ranks));
+}
+
+TEST_CASE("ranks on a network find one that disagrees, and carry out requests meanwhile") {
+  constexpr int ranks = 9, culprit = 5;
+  sim::Network network{ranks, 4, {}};
+  int right = 0, found = 0;
+  const auto body = [&](Strategy& strategy, int rank) {
+    std::vector<float> values{static_cast<float>(rank)};
+    Group group = strategy.ranks();
+    Group::Request sum = group.submit_all_reduce(std::span{values});
+    agree(strategy);
+    sum.wait();
+    right += values.front() == ranks * (ranks - 1) / 2;
+    try {
+      inside(strategy).group().meeting().agree(TagKind::agree, 0, Here::current(), rank == culprit ? "this" : "that");
+    } catch (const MismatchError& error) {
+      found += std::string{error.what()}.starts_with(replica_name(culprit));
+      throw;
+    }
+  };
+  CHECK_THROWS_AS(sim::run_on(network, {.ranks = ranks, .ranks_per_node = 4, .seed = 3}, body), MismatchError);
+  CHECK(right == ranks);
+  CHECK(found == ranks);
 }
 
 TEST_CASE("a death in the middle of an agreement of 256 ranks is told to all others") {
