@@ -97,6 +97,7 @@ class ScaledJob {
     const int culprit = ranks_ / 2;
     const Time moment = pause + agreement / 2;
     ScaledPart fault{kind == Fault::Kind::die ? "death" : "stop", std::vector<sim::Traffic>(count())};
+    sim::Network network{ranks_, options_.ranks_per_node, network_.links()};
     int told = 0;
     const auto agree_until_told = [&](Strategy& strategy, int) {
       sim::sleep(pause - sim::now());
@@ -109,7 +110,7 @@ class ScaledJob {
       }
     };
     try {
-      sim::run_on(network_, simulated({{.kind = kind, .rank = culprit, .time = moment}}), agree_until_told);
+      sim::run_on(network, simulated({{.kind = kind, .rank = culprit, .time = moment}}), agree_until_told);
     } catch (const Error&) {
     }
     if (told != ranks_ - 1)
