@@ -24,6 +24,8 @@ constexpr std::int64_t most_iterations = 1000000;
 // A benchmark keeps several batches in memory.
 constexpr std::int64_t largest_global_batch = 16384;
 constexpr std::int64_t most_hidden = 16384;
+// Each has a thread.
+constexpr int most_simulated = 4096;
 
 /// ConfigError unless sizes are whole elements and the first is not above the last.
 template <class Options>
@@ -40,12 +42,6 @@ void require_sizes(const Options& options, DType dtype) {
 void add_json(OptionParser& parser, std::filesystem::path& json) {
   parser.option("--json", "FILE", "Write the table to FILE as JSON, in the same units",
                 [&](const std::string& option, const std::string& text) { json = parse_file_name(option, text); });
-}
-
-/// "64K", "1M".
-std::string size_text(std::int64_t bytes) {
-  if (bytes % (1 << 20) == 0) return fmt::format("{}M", bytes >> 20);
-  return bytes % (1 << 10) == 0 ? fmt::format("{}K", bytes >> 10) : fmt::format("{}", bytes);
 }
 
 /// The options of a benchmark of several sizes, which are at most `limit`.
@@ -150,6 +146,39 @@ void add_predict(OptionParser& parser, PredictOptions& predict, CommandLine& lin
   add_common(parser, predict, line);
 }
 
+void add_scale(OptionParser& parser, ScaleOptions& scale, CommandLine& line) {
+  parser.command(ScaleOptions::name,
+                 "How costs grow with the ranks: messages, bytes and time of agreements, sums, a step and a death, of "
+                 "ranks that are simulated in one process, in virtual time");
+  parser.option("--ranks", "N,...", "Numbers of ranks, up to 4096 each (default 2,8,64,512,4096)",
+                [&](const std::string& option, const std::string& text) {
+                  scale.ranks = parse_counts(option, text, "ranks", most_simulated);
+                });
+  parser.option("--per-node", "N", fmt::format("Ranks of each node (default {})", scale.ranks_per_node),
+                [&](const std::string& option, const std::string& text) {
+                  scale.ranks_per_node = static_cast<int>(parse_count(option, text, 1, most_simulated));
+                });
+  parser.option("--bytes", "SIZE,...", "Sizes of the sums, such as 8,64K,1M (default 8,1M)",
+                [&](const std::string& option, const std::string& text) {
+                  scale.bytes = parse_sizes(option, text, most_message_bytes);
+                });
+  parser.option("--gradients", "SIZE",
+                fmt::format("Gradients of the step (default {})", size_text(scale.gradient_bytes)),
+                [&](const std::string& option, const std::string& text) {
+                  scale.gradient_bytes = parse_bytes(option, text, most_message_bytes);
+                });
+  parser.option("--delay", "TIME", "From one node to another, at most 100ms (default 5us)",
+                [&](const std::string& option, const std::string& text) { scale.delay = parse_delay(option, text); });
+  parser.option(
+      "--rate", "RATE", "Of the wire of each node, such as 10gbit or 1250MB/s (default 1250MB/s)",
+      [&](const std::string& option, const std::string& text) { scale.rate = parse_links(option, text).rates.back(); });
+  parser.option("--seed", "N", "Another order in which the ranks take their turns (default 0)",
+                [&](const std::string& option, const std::string& text) {
+                  scale.seed = static_cast<std::uint64_t>(parse_count(option, text, 0));
+                });
+  add_json(parser, line.json);
+}
+
 void add_exact_sum(OptionParser& parser, ExactSumOptions& exact_sum, CommandLine& line) {
   parser.command(ExactSumOptions::name,
                  "What it costs that sums are exact: of one number and of arrays over all ranks, beside sums in the "
@@ -192,6 +221,20 @@ StepOptions step_of(StepOptions options, const RuntimeOptions& runtime) {
   return options;
 }
 
+/// ConfigError unless sums are of whole f32, and messages arrive before the next measurement.
+ScaleOptions scale_of(ScaleOptions options) {
+  constexpr double longest_delay = 100;
+  for (const std::int64_t bytes : options.bytes)
+    if (bytes % 4 != 0)
+      throw ConfigError{fmt::format("--bytes {}: expected a multiple of 4, the bytes of one f32", bytes)};
+  if (options.gradient_bytes % 4 != 0)
+    throw ConfigError{
+        fmt::format("--gradients {}: expected a multiple of 4, the bytes of one f32", options.gradient_bytes)};
+  if (options.delay > longest_delay)
+    throw ConfigError{fmt::format("--delay {}ms: expected at most {}ms", options.delay, longest_delay)};
+  return options;
+}
+
 PredictOptions predict_of(PredictOptions options) {
   if (options.links && options.links->rates.empty())
     throw ConfigError{"--delay without --rate: expected both, or none in a job of several nodes, which measures them"};
@@ -211,6 +254,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   ArithmeticOptions arithmetic;
   PredictOptions predict;
   InputOptions input;
+  ScaleOptions scale;
   WatchdogOptions watchdog;
   OptionParser parser{
       "lockstep-bench",
@@ -351,6 +395,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
                 });
   add_run(parser, line);
 
+  add_scale(parser, scale, line);
+
   line.answer = parser.parse(argc, argv);
   if (line.answer) return line;
   if (parser.chosen() == InputOptions::name && input.data.empty())
@@ -378,6 +424,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       line.benchmark = predict_of(predict);
     else if (parser.chosen() == InputOptions::name)
       line.benchmark = input;
+    else if (parser.chosen() == ScaleOptions::name)
+      line.benchmark = scale_of(scale);
     else
       line.benchmark = watchdog;
     line.runtime.device = "cpu";  // agreements are the host's, and a GPU still works on a step when the host goes on

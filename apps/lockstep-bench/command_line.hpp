@@ -16,6 +16,7 @@
 #include "apps/lockstep-bench/predict.hpp"
 #include "apps/lockstep-bench/product_rates.hpp"
 #include "apps/lockstep-bench/requests.hpp"
+#include "apps/lockstep-bench/scale.hpp"
 #include "apps/lockstep-bench/step.hpp"
 #include "apps/lockstep-bench/watchdog.hpp"
 
@@ -26,7 +27,7 @@ struct CommandLine {
 
   /// The benchmark to run, and its options.
   std::variant<AllReduceOptions, MergeCallOptions, RequestOptions, ExactSumOptions, NetworkOptions, StepOptions,
-               ArithmeticOptions, PredictOptions, InputOptions, WatchdogOptions>
+               ArithmeticOptions, PredictOptions, InputOptions, WatchdogOptions, ScaleOptions>
       benchmark;
 
   /// Where to write the JSON. If empty, nowhere.

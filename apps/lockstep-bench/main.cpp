@@ -34,6 +34,9 @@ std::string measure(Runtime& runtime, const InputOptions& options, const AddRow&
 std::string measure(Runtime& runtime, const bench::WatchdogOptions& options, const AddRow& add) {
   return bench_watchdog(runtime, options, add);
 }
+std::string measure(Runtime& runtime, const ScaleOptions& options, const AddRow& add) {
+  return bench_scale(runtime, options, add);
+}
 
 std::string measure(Runtime& runtime, const StepOptions& options, const AddRow& add) {
   const bool has_two_models =

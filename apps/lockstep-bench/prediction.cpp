@@ -139,16 +139,25 @@ double parse_delay(const std::string& option, const std::string& text) {
 }
 
 std::vector<int> parse_nodes(const std::string& option, const std::string& text) {
-  std::vector<int> nodes;
-  const std::string expected =
-      fmt::format("numbers of nodes from 1 to {}, separated by commas, such as 2,3,4", most_nodes);
+  return parse_counts(option, text, "nodes", most_nodes);
+}
+
+std::vector<int> parse_counts(const std::string& option, const std::string& text, std::string_view of, int most) {
+  std::vector<int> counts;
+  const std::string expected = fmt::format("numbers of {} from 1 to {}, separated by commas, such as 2,3,4", of, most);
   const std::string where = text.find(',') == text.npos ? option : fmt::format("{} {}:", option, shown(text));
   for (const std::string& part : parts_of(text)) {
     const auto count = parse_number<std::int64_t>(where, part, 1, expected.c_str());
-    if (count > most_nodes) throw ConfigError{fmt::format("{} {}: expected {}", where, shown(part), expected)};
-    nodes.push_back(static_cast<int>(count));
+    if (count > most) throw ConfigError{fmt::format("{} {}: expected {}", where, shown(part), expected)};
+    counts.push_back(static_cast<int>(count));
   }
-  return nodes;
+  return counts;
+}
+
+std::vector<std::int64_t> parse_sizes(const std::string& option, const std::string& text, std::int64_t limit) {
+  std::vector<std::int64_t> sizes;
+  for (const std::string& part : parts_of(text)) sizes.push_back(parse_bytes(option, part, limit));
+  return sizes;
 }
 
 }  // namespace lockstep::bench

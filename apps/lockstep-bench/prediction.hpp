@@ -89,4 +89,10 @@ double parse_delay(const std::string& option, const std::string& text);
 /// "2,3,4": numbers of nodes. ConfigError, naming the option.
 std::vector<int> parse_nodes(const std::string& option, const std::string& text);
 
+/// The same for numbers of something else, such as "ranks", up to `most`.
+std::vector<int> parse_counts(const std::string& option, const std::string& text, std::string_view of, int most);
+
+/// "8,64K,1M": numbers of bytes, up to `limit`. ConfigError, naming the option.
+std::vector<std::int64_t> parse_sizes(const std::string& option, const std::string& text, std::int64_t limit);
+
 }  // namespace lockstep::bench

@@ -66,6 +66,11 @@ constexpr std::size_t widest_title = 100;
 
 }  // namespace
 
+std::string size_text(std::int64_t bytes) {
+  if (bytes % (1 << 20) == 0) return fmt::format("{}M", bytes >> 20);
+  return bytes % (1 << 10) == 0 ? fmt::format("{}K", bytes >> 10) : fmt::format("{}", bytes);
+}
+
 std::string table_title(const Subject& subject, const Row& row) {
   std::string title = fmt::format("# lockstep-bench {}: {} {}, device {}", subject.bench, subject.ranks,
                                   subject.ranks == 1 ? "rank" : "ranks", subject.device);

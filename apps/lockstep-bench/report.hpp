@@ -26,6 +26,9 @@ struct Cell {
   std::size_t digits = 10;  ///< room in the column, in characters
 };
 
+/// "8", "64K", "1M".
+std::string size_text(std::int64_t bytes);
+
 /// Every row of a benchmark has the same names in the same order.
 using Row = std::vector<Cell>;
 

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <string>
 
@@ -24,6 +25,10 @@ const std::vector<std::string> exact_sum_columns{"sum", "numbers", "dtype", "byt
 
 const std::vector<std::string> network_columns{"tcp",         "bytes",     "latency",       "mpi_latency", "one_way",
                                                "mpi_one_way", "both_ways", "mpi_both_ways", "sum",         "ratio"};
+
+const std::vector<std::string> scale_columns{"per_node", "delay",     "rate", "seed",    "ranks",     "nodes",
+                                             "what",     "agree",     "own",  "own_avg", "own_bytes", "mpi",
+                                             "mpi_avg",  "mpi_bytes", "time", "table",   "shared"};
 
 const std::vector<std::string> watchdog_columns{"store", "meeting", "atomic", "ratio", "seconds", "cpu"};
 
@@ -251,6 +256,32 @@ TEST_CASE("the price of being watched is measured on every rank, against a bare 
   CHECK(row["cpu"] < 10);
 }
 
+TEST_CASE("scale counts what simulated ranks send, and tells all of them of a death") {
+  const Benched benched = bench(1, {"scale", "--ranks", "2,64", "--bytes", "8,64K", "--seed", "1"});
+  check_head(benched.json, "scale", 1);
+  const Json& rows = benched.json["rows"];
+  const std::vector<std::string> all{"start", "agreement", "sum:8", "sum:64K", "step", "death", "stop"};
+  REQUIRE(rows.size() == 2 * all.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Json& row = rows[i];
+    INFO(row.dump());
+    CHECK(keys_of(row) == scale_columns);
+    const int ranks = i < all.size() ? 2 : 64, rounds = ranks == 2 ? 1 : 6;
+    CHECK(row["ranks"] == ranks);
+    CHECK(row["nodes"] == (ranks == 2 ? 1 : 8));
+    const std::string what = row["what"];
+    CHECK(what == all[i % all.size()]);
+    const std::map<std::string, int> agreements{{"start", 16}, {"agreement", 1}, {"step", 2}};
+    CHECK(row["agree"] == (agreements.contains(what) ? agreements.at(what) * rounds : 0));
+    if (what == "agreement") CHECK(row["own_bytes"] == 16 * rounds);
+    if (what == "sum:8") CHECK(row["mpi"] == (ranks == 2 ? 1 : 6));
+    if (what == "death") CHECK(row["time"] == 50'000);
+    if (what == "stop") CHECK(row["time"] == 60'000'000);
+    CHECK(row["table"] > 100);
+  }
+  check_refused(refuse(2, {"scale"}), {"scale in a job of 2 ranks: expected one"});
+}
+
 TEST_CASE("the bytes that a node reads are counted, and the time to the first step is measured") {
   const char* const data = std::getenv("LOCKSTEP_SMALL_DATA");
   REQUIRE(data);
@@ -275,7 +306,7 @@ TEST_CASE("without --json a benchmark writes its table only") {
 TEST_CASE("a command line that is wrong is refused in one line, wherever that is found out") {
   check_refused(refuse(2, {}),
                 {"no command was given: expected all-reduce or merge-call or requests or exact-sum or network or step "
-                 "or arithmetic or predict or input or watchdog"});
+                 "or arithmetic or predict or input or watchdog or scale"});
   check_refused(refuse(2, {"step", "--shards", "1"}), {"--shards is 1, and the job has 2 ranks", "expected"});
 }
 

@@ -33,11 +33,11 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
   const std::vector<RefusedOptions> rows{
       {{},
        {"no command was given: expected all-reduce or merge-call or requests or exact-sum or network or step or "
-        "arithmetic or predict or input or watchdog",
+        "arithmetic or predict or input or watchdog or scale",
         "lockstep-bench --help"}},
       {{"all-scatter"},
        {"there is no command 'all-scatter': expected all-reduce or merge-call or requests or exact-sum or network or "
-        "step or arithmetic or predict or input or watchdog"}},
+        "step or arithmetic or predict or input or watchdog or scale"}},
       {{"--iterations", "3"}, {"there is no option --iterations; lockstep-bench --help"}},
       {{"--iterations", "3", "all-reduce"},
        {"'--iterations' comes before the command: expected lockstep-bench all-reduce and its options"}},
@@ -102,6 +102,13 @@ TEST_CASE("a command line that cannot be read is refused with what is wrong with
       {{"predict", "--rate", "100mbit,8MB/s"}, {"--rate 100mbit,8MB/s: " + rates}},
       {{"predict", "--rate", "8MB/s", "--delay", "1"}, {"--delay 1: expected a time such as 1ms or 250us"}},
       {{"predict", "--delay", "1ms"}, {"--delay without --rate: expected both"}},
+      {{"scale", "--ranks", "2,4097"},
+       {"--ranks 2,4097: 4097: expected numbers of ranks from 1 to 4096, separated by commas, such as 2,3,4"}},
+      {{"scale", "--bytes", "8,6"}, {"--bytes 6: expected a multiple of 4, the bytes of one f32"}},
+      {{"scale", "--bytes", "8,,4"}, {"--bytes '': expected a whole number from 1 to 1073741824,"}},
+      {{"scale", "--gradients", "6"}, {"--gradients 6: expected a multiple of 4, the bytes of one f32"}},
+      {{"scale", "--delay", "1s"}, {"--delay 1000ms: expected at most 100ms"}},
+      {{"scale", "--rate", "fast"}, {"--rate fast: " + rates}},
       {{"predict", "--rate", "8MB/s", "--shared-cores", "0"}, {"--shared-cores 0: expected a whole number from 1"}},
   };
   check_all_refused(rows, parse);
@@ -133,8 +140,8 @@ TEST_CASE("sizes have units, which are powers of 1024") {
 }
 
 TEST_CASE("the help fits 80 columns") {
-  for (const char* command :
-       {"", "all-reduce", "merge-call", "requests", "exact-sum", "network", "step", "predict", "input", "watchdog"}) {
+  for (const char* command : {"", "all-reduce", "merge-call", "requests", "exact-sum", "network", "step", "predict",
+                              "input", "watchdog", "scale"}) {
     const char* const argv[] = {"lockstep-bench", command, "--help"};
     const char* const alone[] = {"lockstep-bench", "--help"};
     const auto line =

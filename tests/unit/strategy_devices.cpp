@@ -22,7 +22,8 @@ struct OnDevice {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy;
 
-  explicit OnDevice(const std::string& name) : strategy{strategy_on((group->set_device_names({name}), *group))} {}
+  explicit OnDevice(const std::string& name)
+      : strategy{strategy_on((group->set_device_names([name](int) { return name; }), *group))} {}
 
   MirroredVariable make(const std::string& variable) {
     return strategy.create_variable({.name = variable}, [] { return Tensor::scalar(1.f); });

@@ -23,6 +23,9 @@ class Messenger {
   /// How much is best sent at once. The receiver must ask for more first (see mpi_communicator.cpp).
   static constexpr std::int64_t piece_bytes = 32 << 10;
 
+  /// Collectives with a slice that is longer send their slices as such pieces, not through MPI's collectives.
+  static constexpr std::int64_t short_slice_bytes = 4 << 10;
+
   /// Exchanges of one lane meet in the order in which each rank starts them, whatever happens in the other lanes.
   enum class Lane : std::uint8_t {
     first,  ///< these two: for the sums of a strategy

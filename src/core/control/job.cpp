@@ -16,27 +16,34 @@ void terminate_with(std::exception_ptr exception) noexcept {
 
 }  // namespace
 
-Job::Job(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, End end)
+Job::Job(std::unique_ptr<ControlChannel> channel, SharedTable<std::string> names, End end)
     : meeting_{std::make_unique<MeetingPoint>(std::move(channel), std::move(names))},
       meetings_{meeting_.get()},
       end_{end ? std::move(end) : End{terminate_with}},
-      node_of_rank_(static_cast<std::size_t>(size()), 0) {
+      node_of_rank_{std::vector<int>(static_cast<std::size_t>(size()), 0)} {
   meeting_->set_job(*this);
-  for (int rank = 0; rank < size(); ++rank) residences_.push_back({fmt::format("replica {}", rank), {}});
 }
 
 Job::~Job() = default;
+
+const SharedTable<Job::Residence>& Job::residences() {
+  if (residences_.all().empty()) {
+    std::vector<Residence> unknown;
+    for (int rank = 0; rank < size(); ++rank) unknown.push_back({fmt::format("replica {}", rank), {}});
+    residences_ = std::move(unknown);
+  }
+  return residences_;
+}
 
 Job::Meeting Job::make_meeting(const std::vector<int>& ranks, const Here& here) {
   const std::uint64_t number = made_[ranks]++;
   std::vector<std::uint64_t> words(ranks.begin(), ranks.end());
   words.push_back(number);
   const Members members{ranks, digest_of(std::as_bytes(std::span{words})) | 1};
-  std::vector<std::string> names;
-  for (const int rank : ranks) names.push_back(meeting_->names()[static_cast<std::size_t>(rank)]);
   // Nobody waits in a group of one.
-  Meeting made{new MeetingPoint{nullptr, std::move(names), ranks.size() > 1 ? phases_ : nullptr, members},
-               Forget{this}};
+  Meeting made{
+      new MeetingPoint{nullptr, meeting_->name_table().of(ranks), ranks.size() > 1 ? phases_ : nullptr, members},
+      Forget{this}};
   meetings_.push_back(made.get());
   made->set_job(*this);
   made->set_stop_source([this] { return meeting_->wants_stop(); });

@@ -33,7 +33,7 @@ class Job {
   };
 
   /// `names[r]` is how messages call rank r. An empty `end` stands for std::terminate.
-  Job(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, End end = {});
+  Job(std::unique_ptr<ControlChannel> channel, SharedTable<std::string> names, End end = {});
   Job(const Job&) = delete;
   ~Job();
 
@@ -82,10 +82,10 @@ class Job {
   // LOCAL, while the job starts.
 
   /// `node_of_rank` holds the same number for ranks of one node. Without it, all ranks are on one node.
-  void set_nodes(std::vector<int> node_of_rank) { node_of_rank_ = std::move(node_of_rank); }
+  void set_nodes(SharedTable<int> node_of_rank) { node_of_rank_ = std::move(node_of_rank); }
 
   /// One for each rank. Without it, they have neither task nor host.
-  void set_residences(std::vector<Residence> residences) { residences_ = std::move(residences); }
+  void set_residences(SharedTable<Residence> residences) { residences_ = std::move(residences); }
 
   /// How the ranks measure time, if it is not real.
   void set_time(BusyClock::TimeSource time) { time_ = std::move(time); }
@@ -94,9 +94,8 @@ class Job {
   void forbid_threads() { may_start_threads_ = false; }
 
   /// Of each rank: the same number for ranks of one node.
-  std::span<const int> node_of_rank() const { return node_of_rank_; }
-
-  const std::vector<Residence>& residences() const { return residences_; }
+  const SharedTable<int>& node_of_rank() const { return node_of_rank_; }
+  const SharedTable<Residence>& residences();
   const BusyClock::TimeSource& time() const { return time_; }
   bool may_start_threads() const { return may_start_threads_; }
 
@@ -143,8 +142,8 @@ class Job {
   std::shared_ptr<const AgreedFailure> last_left_;  ///< the first of those since this rank last met others, if any
   PhaseTable* phases_ = nullptr;
   End end_;
-  std::vector<int> node_of_rank_;
-  std::vector<Residence> residences_;
+  SharedTable<int> node_of_rank_;
+  SharedTable<Residence> residences_;
   BusyClock::TimeSource time_;
   bool may_start_threads_ = true;
   std::atomic<bool> failed_ = false;

@@ -44,7 +44,7 @@ MeetingPoint::Apart::~Apart() {
   apart = before_;
 }
 
-MeetingPoint::MeetingPoint(std::unique_ptr<ControlChannel> channel, std::vector<std::string> names, PhaseTable* phases,
+MeetingPoint::MeetingPoint(std::unique_ptr<ControlChannel> channel, SharedTable<std::string> names, PhaseTable* phases,
                            Members members)
     : channel_{std::move(channel)}, names_{std::move(names)}, members_{std::move(members)} {
   set_phases(phases);
@@ -408,9 +408,9 @@ Answers MeetingPoint::meet(const Tag& tag, std::exception_ptr own, Answers mine,
   if (std::ranges::all_of(tags, [](const Tag& each) { return each.kind == TagKind::leave; })) return answers;
   realign(tags);
   // At one place either all ranks have a diagnosis or none has, so no rank is missing from its communication.
-  const Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names_) : judge_tags(tags, names_);
+  const Verdict verdict = diagnose && at_one_place(tags) ? diagnose(*channel_, names()) : judge_tags(tags, names());
   const std::string text = !verdict.failed ? "" : agreed ? message_of(own) : full_text(verdict, tags, own);
-  failure_ = std::make_shared<AgreedFailure>(agreed_failure(verdict, tags, names_, members_, rank(), own, text));
+  failure_ = std::make_shared<AgreedFailure>(agreed_failure(verdict, tags, names(), members_, rank(), own, text));
   std::rethrow_exception(failure_->exception);
 }
 

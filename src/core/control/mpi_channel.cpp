@@ -1,9 +1,6 @@
 // The control plane over MPI.
 
-#include <algorithm>
-#include <array>
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -13,15 +10,12 @@
 
 #include "core/comm/mpi/mpi_handle.hpp"
 #include "core/control/channel.hpp"
+#include "core/control/rounds.hpp"
 
 namespace lockstep {
 namespace {
 
-using Words = std::array<std::uint64_t, 2>;
-
-void raise(Words& words, const Words& others) {
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = std::max(words[i], others[i]);
-}
+using Words = Rounds::Words;
 
 /// Requests of MPI. Only a job that ends because of a failure leaves some under way: nobody will answer them.
 class Requests {
@@ -49,34 +43,27 @@ class Requests {
   std::vector<MPI_Request> all_;
 };
 
-/// The maximum by dissemination (Hensgen, Finkel, Manber: Two Algorithms for Barrier Synchronization, 1988): in round k
-/// a rank tells the rank 2^k behind it the largest words that it knows of, and hears those of the rank 2^k before it.
-/// After ceil(log2(n)) rounds it knows those of all n; that it has heard some twice does not change a maximum. As many
-/// messages follow each other as in MPI's own all-reduce, in which ranks that block and ranks that do not cannot meet.
 /// Several maxima may be under way, of which a later one may be ahead: each has a tag of its own.
-class Rounds {
+class TaggedRounds : public Rounds {
  public:
-  Rounds(MPI_Comm comm, int rank, int size, std::uint64_t number)
-      : comm_{comm}, rank_{rank}, size_{size}, tag_{static_cast<int>(number % tags)} {}
+  TaggedRounds(MPI_Comm comm, int rank, int size, std::uint64_t number)
+      : Rounds{rank, size}, comm_{comm}, tag_{static_cast<int>(number % tags)} {}
 
   MPI_Comm comm() const { return comm_; }
   int tag() const { return tag_; }
-  int count() const { return static_cast<int>(std::bit_width(static_cast<unsigned>(size_ - 1))); }
-  int to(int round) const { return (rank_ + (1 << round)) % size_; }
-  int from(int round) const { return (rank_ + size_ - (1 << round)) % size_; }
 
  private:
   static constexpr std::uint64_t tags = 16384;  // those above are for the making of groups (mpi_handle.cpp)
 
   MPI_Comm comm_;
-  int rank_, size_, tag_;
+  int tag_;
 };
 
 constexpr int words_in_message = 2;
 
 class Maximum final : public ControlChannel::Exchange {
  public:
-  Maximum(const Rounds& rounds, Words& words)
+  Maximum(const TaggedRounds& rounds, Words& words)
       : rounds_{rounds},
         words_{words},
         sent_(static_cast<std::size_t>(rounds.count())),
@@ -97,7 +84,7 @@ class Maximum final : public ControlChannel::Exchange {
       int done = 0;
       check_mpi(MPI_Test(&receives_[at()], &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (!done) return false;
-      raise(words_, received_[at()]);
+      Rounds::raise(words_, received_[at()]);
       if (++round_ < rounds_.count()) send();
     }
     return sends_.are_done();
@@ -113,7 +100,7 @@ class Maximum final : public ControlChannel::Exchange {
               "MPI_Isend");
   }
 
-  Rounds rounds_;
+  TaggedRounds rounds_;
   Words& words_;
   int round_ = 0;
   std::vector<Words> sent_, received_;  ///< by round
@@ -143,14 +130,14 @@ class MpiChannel final : public ControlChannel {
 
   Words max(Words words) override {
     require_running();
-    const Rounds rounds = next_rounds();
+    const TaggedRounds rounds = next_rounds();
     for (int round = 0; round < rounds.count(); ++round) {
       Words others{};
       check_mpi(MPI_Sendrecv(words.data(), words_in_message, MPI_UINT64_T, rounds.to(round), rounds.tag(),
                              others.data(), words_in_message, MPI_UINT64_T, rounds.from(round), rounds.tag(),
                              comm_.get(), MPI_STATUS_IGNORE),
                 "MPI_Sendrecv");
-      raise(words, others);
+      Rounds::raise(words, others);
     }
     return words;
   }
@@ -178,7 +165,7 @@ class MpiChannel final : public ControlChannel {
     if (has_mpi_ended()) throw ContextError{"an agreement after MPI_Finalize; expected the Runtime to end before"};
   }
 
-  Rounds next_rounds() { return {comm_.get(), rank_, size_, maxima_++}; }
+  TaggedRounds next_rounds() { return {comm_.get(), rank_, size_, maxima_++}; }
 
   // MPI's blocking collectives and its others do not meet.
   std::unique_ptr<Collective> gather(std::span<const std::byte> mine, std::span<std::byte> all) {

@@ -74,15 +74,14 @@ void Runtime::Impl::bind() {
   });
   if (const auto unused = unused_gpus(place); !unused.empty() && mpi.node.place == 0)
     log::info(fmt::format("GPUs of this node that no rank uses: {}", fmt::join(unused, ", ")));
-  std::vector<std::string> numbers(static_cast<std::size_t>(group->size()));
-  if (!chosen.empty()) numbers = mpi.gather_texts(fmt::format("{}", binding.index));
-  std::vector<std::string> devices;
-  for (int rank = 0; rank < group->size(); ++rank) {
-    const std::string& number = numbers[static_cast<std::size_t>(rank)];
-    devices.push_back(mpi.ranks->device_name(rank, binding.kind,
-                                             number.empty() ? std::nullopt : std::optional{std::atoi(number.c_str())}));
-  }
-  group->set_device_names(std::move(devices));
+  std::vector<int> numbers;
+  if (!chosen.empty())
+    for (const std::string& number : mpi.gather_texts(fmt::format("{}", binding.index)))
+      numbers.push_back(std::atoi(number.c_str()));
+  group->set_device_names([&ranks = *mpi.ranks, kind = binding.kind, numbers](int rank) {
+    const auto number = numbers.empty() ? std::nullopt : std::optional{numbers[static_cast<std::size_t>(rank)]};
+    return ranks.device_name(rank, kind, number);
+  });
   if (device->kind() == DeviceKind::cuda) add_device_plane(place);
 }
 
@@ -98,8 +97,8 @@ DeviceRequest Runtime::Impl::settle(DeviceRequest requested, std::span<const Vis
     log::info(fmt::format("no GPU was found: running on the CPU ({})", why_none.front()));
   } else {
     const auto without = static_cast<std::size_t>(std::ranges::find(counts, 0) - counts.begin());
-    log::warning(fmt::format("{} finds no GPU, though others do: all ranks run on the CPU ({})", mpi.names[without],
-                             why_none[without]));
+    log::warning(fmt::format("{} finds no GPU, though others do: all ranks run on the CPU ({})",
+                             mpi.names[static_cast<int>(without)], why_none[without]));
   }
   return settled;
 }

@@ -172,7 +172,7 @@ void MpiJob::begin(const std::function<RuntimeOptions()>& make_options,
   } else {
     log::warning("this node shares no memory between processes: a rank that stops here will not be found");
   }
-  names = meeting().names();
+  names = meeting().name_table();
   together("starting to watch", [&] { watch(RuntimeOptions::OnTermination::end); });
   compare_options(more(options));
   read_cluster();
@@ -201,7 +201,7 @@ void MpiJob::watch(RuntimeOptions::OnTermination on_termination) {
   };
   if (rank_from_launcher()) watching.on_orphaned = [] { end_without_launcher(Error::ExitCode::stall); };
   watchdog.emplace(
-      *node.phases, names, std::move(watching),
+      *node.phases, names.all(), std::move(watching),
       [this](Error::ExitCode code, Reach reach) {
         job->abort();
         if (reach == Reach::whole_job) MpiSession::abort_job(static_cast<int>(code));
@@ -240,7 +240,7 @@ void MpiJob::compare_inherited_states() {
   std::vector<InheritedState> states;
   for (const std::string& each : gather_texts(to_text(inherited))) states.push_back(parse_inherited_state(each));
   if (job->rank() != 0) return;
-  for (const std::string& each : doubts_about(states, node.of_rank, names)) log::warning(each);
+  for (const std::string& each : doubts_about(states, node.of_rank, names.all())) log::warning(each);
 }
 
 void MpiJob::read_cluster() {
@@ -286,16 +286,18 @@ void MpiJob::read_cluster() {
     require_tasks_match_ranks(tasks, *ranks);
   });
 
+  std::vector<std::string> described;
   std::vector<Job::Residence> residences;
   for (int rank = 0; rank < job->size(); ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     residences.push_back({to_string(ranks->task_of(rank)), hosts[index]});
     const auto world = session.world_ranks().empty() ? std::nullopt : std::optional{session.world_ranks()[index]};
-    names[index] = ranks->describe_replica(rank, hosts[index], world);
+    described.push_back(ranks->describe_replica(rank, hosts[index], world));
   }
+  names = std::move(described);
   meeting().set_names(names);
   job->set_residences(std::move(residences));
-  end.set_name(names[static_cast<std::size_t>(job->rank())]);
+  end.set_name(names[job->rank()]);
 }
 
 }  // namespace lockstep

@@ -46,7 +46,7 @@ struct MpiJob {
   LossHandlers loss;
   Node node;
   std::optional<RankMap> ranks;
-  std::vector<std::string> names;
+  SharedTable<std::string> names;
   std::optional<Watchdog> watchdog;
   bool is_finished = false;
 

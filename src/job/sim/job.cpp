@@ -13,7 +13,6 @@
 
 #include "core/base/exit_code.hpp"
 #include "core/base/stream.hpp"
-#include "core/cluster/rank_map.hpp"
 #include "core/control/busy_clock.hpp"
 #include "core/control/exceptions.hpp"
 #include "core/control/tag.hpp"
@@ -96,20 +95,26 @@ void rethrow_if(const std::exception_ptr& failure, const std::string& job) {
 
 }  // namespace
 
-Job::Job(Options options, std::function<void(Strategy&, int)> body)
+Job::Job(Options options, std::function<void(Strategy&, int)> body, Network* network)
     : options_{checked(std::move(options))},
       body_{std::move(body)},
+      network_{network},
+      tasks_{ClusterSpec::one_task_per_rank(options_.ranks), options_.ranks},
       ranks_(static_cast<std::size_t>(options_.ranks)),
       scheduler_{options_.ranks, options_.seed, *this},
       control_{*this, "control", all_of(options_.ranks)},
       data_{*this, "data", all_of(options_.ranks)} {
-  const RankMap tasks{ClusterSpec::one_task_per_rank(options_.ranks), options_.ranks};
+  std::vector<std::string> names;
+  std::vector<lockstep::Job::Residence> residences;
+  std::vector<int> nodes;
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    names_.push_back(tasks.describe_replica(rank, "sim"));
-    residences_.push_back({to_string(tasks.task_of(rank)), "sim"});
-    devices_.push_back(tasks.device_name(rank, DeviceKind::cpu));
-    nodes_.push_back(rank / options_.ranks_per_node);
+    names.push_back(tasks_.describe_replica(rank, "sim"));
+    residences.push_back({to_string(tasks_.task_of(rank)), "sim"});
+    nodes.push_back(rank / options_.ranks_per_node);
   }
+  names_ = std::move(names);
+  residences_ = std::move(residences);
+  nodes_ = std::move(nodes);
 }
 
 void Job::run() {
@@ -167,7 +172,7 @@ void Job::take_part(int rank) {
     ~Shown() { job = nullptr; }
   } const shown{of(rank).job = job.get()};
   ReplicaGroup group{job, make_communicator(data_, rank)};
-  group.set_device_names(devices_);
+  group.set_device_names([this](int each) { return tasks_.device_name(each, DeviceKind::cpu); });
   Strategy strategy = strategy_on(group, options_.reductions);
   const auto succeeds = [&](const auto& part) {
     try {
@@ -298,8 +303,8 @@ void Job::strike(const Options::Fault& fault) {
   if (over_ || !scheduler_.is_live(fault.rank)) return;
   const bool dies = fault.kind == Options::Fault::Kind::die;
   trace(fault.rank, dies ? "dies" : "stops");
-  blows_.push_back(
-      {fault, later(now(), dies ? draw_latency() : options_.stall_timeout), describe(snapshot(fault.rank))});
+  const Time until_noticed = !dies ? options_.stall_timeout : network_ ? network_->links().notice : draw_latency();
+  blows_.push_back({fault, later(now(), until_noticed), describe(snapshot(fault.rank))});
   scheduler_.park(fault.rank);
   scheduler_.call(blows_.back().noticed, [this, blow = blows_.back()] { notice(blow); });
 }
@@ -323,10 +328,11 @@ void Job::notice(const Blow& blow) {
 /// Finds a rank that runs, but that others have waited for too long.
 void Job::before(Time next) {
   if (over_ || next < options_.stall_timeout) return;
-  std::vector<int> by_time = all_of(options_.ranks);
-  std::ranges::stable_sort(by_time, {}, [this](int rank) { return of(rank).meets_since.value_or(Time::max()); });
+  std::vector<int> by_time;
+  for (int rank = 0; rank < options_.ranks; ++rank)
+    if (of(rank).meets_since && next >= later(*of(rank).meets_since, options_.stall_timeout)) by_time.push_back(rank);
+  std::ranges::stable_sort(by_time, {}, [this](int rank) { return *of(rank).meets_since; });
   for (const int waiting : by_time) {
-    if (!of(waiting).meets_since || next < later(*of(waiting).meets_since, options_.stall_timeout)) continue;
     const MeetingPoint& here = *meeting_of(waiting);
     for (const int late : here.members().ranks.empty() ? all_of(options_.ranks) : here.members().ranks) {
       const MeetingPoint* const there = of(late).job ? of(late).job->meeting_of(here.members().key) : nullptr;
@@ -346,7 +352,7 @@ std::string Job::why_late(int waiting, int late) const {
   const RowAt row_at = [&](int rank) -> const PhaseTable::Snapshot& { return rows[static_cast<std::size_t>(rank)]; };
   const WaitChain chain = follow_waits(row_at, options_.ranks, waiting, late);
   const double timeout = std::chrono::duration<double>{options_.stall_timeout}.count();
-  if (chain.is_circle) return circle_sentence(chain, row_at, names_, timeout);
+  if (chain.is_circle) return circle_sentence(chain, row_at, names_.all(), timeout);
   // What becomes of a rank that has died or stopped is found without this.
   const bool runs = scheduler_.is_live(chain.cause());
   const int cause = runs ? chain.cause() : late, waits = runs ? chain.waits_for_cause() : waiting;
@@ -366,6 +372,15 @@ Plane& Job::split(const Plane& from, std::uint64_t key, const std::vector<int>& 
   return splits_.try_emplace({&from, key, members}, *this, from.name(), members).first->second;
 }
 
+void Job::enter(int rank, const Plane& plane) {
+  std::vector<const Plane*>& inside = of(rank).inside;
+  if (std::ranges::find(inside, &plane) == inside.end()) inside.insert(inside.begin(), &plane);
+}
+
+void Job::exit(int rank, const Plane& plane) {
+  std::erase(of(rank).inside, &plane);
+}
+
 /// Where the rank waits for others, or else where all meet; null before the job exists, and after.
 const MeetingPoint* Job::meeting_of(int rank) const {
   if (!of(rank).job) return nullptr;
@@ -376,10 +391,8 @@ const MeetingPoint* Job::meeting_of(int rank) const {
 
 /// The collective of that plane, or of one that split off from it, in which the rank is; empty if it is in none.
 const std::string& Job::inside(const Plane& plane, int rank) const {
-  for (const auto& [unused, split] : splits_)
-    if (split.name() == plane.name() && std::ranges::count(split.members(), rank) && !split.inside(rank).empty())
-      return split.inside(rank);
-  return plane.inside(rank);
+  const auto found = std::ranges::find(of(rank).inside, plane.name(), [](const Plane* each) { return each->name(); });
+  return found == of(rank).inside.end() ? plane.inside(rank) : (*found)->inside(rank);
 }
 
 PhaseTable::Snapshot Job::snapshot(int rank) const {

@@ -12,9 +12,12 @@
 
 #include <lockstep/job/sim/sim.hpp>
 
+#include "core/cluster/rank_map.hpp"
 #include "core/control/job.hpp"
 #include "core/control/meeting_point.hpp"
 #include "core/control/phase_table.hpp"
+#include "core/control/shared_table.hpp"
+#include "job/sim/network.hpp"
 #include "job/sim/plane.hpp"
 #include "job/sim/scheduler.hpp"
 #include "job/sim/virtual_time.hpp"
@@ -23,8 +26,8 @@ namespace lockstep::sim {
 
 class Job final : private Scheduler::Overseer {
  public:
-  /// InvalidArgument for invalid options.
-  Job(Options options, std::function<void(Strategy&, int)> body);
+  /// InvalidArgument for invalid options. `network` may be null, or outlives this object.
+  Job(Options options, std::function<void(Strategy&, int)> body, Network* network = nullptr);
 
   /// Runs the job, and throws what it failed with.
   void run();
@@ -46,11 +49,16 @@ class Job final : private Scheduler::Overseer {
   Time now() const { return scheduler_.now(); }
   std::uint64_t points(int rank) const { return of(rank).points; }
   Time draw_latency();
-  const std::string& name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
+  Network* network() const { return network_; }
+  const std::string& name(int rank) const { return names_[rank]; }
   std::uint64_t seed() const { return options_.seed; }
 
   /// The plane of `members`, which split off from `from` under this key.
   Plane& split(const Plane& from, std::uint64_t key, const std::vector<int>& members);
+
+  /// `rank` begins a collective of that plane, or ends its part in it.
+  void enter(int rank, const Plane& plane);
+  void exit(int rank, const Plane& plane);
 
   /// Whether a rank is on its way out: its job is over, or the rank was parked.
   bool is_leaving(int rank) const { return over_ || scheduler_.is_unwinding(rank); }
@@ -74,6 +82,7 @@ class Job final : private Scheduler::Overseer {
     bool waits_for_news = false;
     std::uint64_t waits_at = 0;  ///< the number at which it waits for news, and since when
     Time waits_since{0};
+    std::vector<const Plane*> inside;    ///< the planes of the collectives in which it is
     const lockstep::Job* job = nullptr;  ///< null before it exists, and after
     std::exception_ptr outcome;          ///< the first exception that left `body` or the end of the job
   };
@@ -133,9 +142,11 @@ class Job final : private Scheduler::Overseer {
 
   Options options_;
   std::function<void(Strategy&, int)> body_;
-  std::vector<std::string> names_, devices_;
-  std::vector<lockstep::Job::Residence> residences_;
-  std::vector<int> nodes_;
+  Network* network_;
+  RankMap tasks_;
+  SharedTable<std::string> names_;
+  SharedTable<lockstep::Job::Residence> residences_;
+  SharedTable<int> nodes_;
   std::vector<Rank> ranks_;
   std::vector<Blow> blows_;
   std::optional<End> over_;

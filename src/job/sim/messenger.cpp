@@ -16,13 +16,19 @@
 namespace lockstep::sim {
 namespace {
 
+/// Whether parcels of that size bring their contents; the same on the rank that sends one and on that which gets it.
+bool is_carried(const Plane& plane, std::size_t bytes) {
+  const Network* const network = plane.job().network();
+  return !network || bytes * plane.members().size() <= network->links().carried_bytes;
+}
+
 /// Parcels as one message to all: where each begins, and then their bytes.
-Bytes pack(std::span<const Parcel> parcels) {
+Bytes pack(std::span<const std::span<const std::byte>> parcels) {
   std::vector<std::uint64_t> bounds{(parcels.size() + 1) * sizeof(std::uint64_t)};
-  for (const Parcel& parcel : parcels) bounds.push_back(bounds.back() + parcel.sent.size());
+  for (const auto& parcel : parcels) bounds.push_back(bounds.back() + parcel.size());
   const auto head = std::as_bytes(std::span{bounds});
   Bytes bytes{head.begin(), head.end()};
-  for (const Parcel& parcel : parcels) bytes.insert(bytes.end(), parcel.sent.begin(), parcel.sent.end());
+  for (const auto& parcel : parcels) bytes.insert(bytes.end(), parcel.begin(), parcel.end());
   return bytes;
 }
 
@@ -39,7 +45,7 @@ class UnderWay final : public Work::Pending {
 
   bool advance() override {
     plane_.job().point(rank_, "a look for messages");
-    return plane_.is_here(number_);
+    return plane_.is_here(rank_, number_);
   }
 
   void wait() override {
@@ -47,9 +53,9 @@ class UnderWay final : public Work::Pending {
     const Bytes& own = plane_.brought(number_, rank_);
     for (std::size_t i = 0; i < parcels_.size(); ++i) {
       const int from = plane_.members()[i];
-      if (!std::ranges::equal(unpack(own, i), parcels_[i].sent))
+      if (is_carried(plane_, parcels_[i].sent.size()) && !std::ranges::equal(unpack(own, i), parcels_[i].sent))
         throw CommError{fmt::format("a parcel for {} was written to before wait() returned", plane_.job().name(from))};
-      if (from == rank_) continue;
+      if (from == rank_ || !is_carried(plane_, parcels_[i].received.size())) continue;
       const auto came = unpack(plane_.brought(number_, from), static_cast<std::size_t>(plane_.place_of(rank_)));
       if (came.size() != parcels_[i].received.size())
         throw CommError{fmt::format("{} sent {} bytes to {}, which expected {}", plane_.job().name(from), came.size(),
@@ -77,8 +83,12 @@ class SimMessenger final : public Messenger {
     Plane& plane = lanes_[static_cast<std::size_t>(lane)];
     std::vector<Parcel> own{parcels.begin(), parcels.end()};
     own[static_cast<std::size_t>(plane.place_of(rank_))] = {};
-    const std::uint64_t number =
-        plane.start(rank_, fmt::format("an exchange of parcels among {} ranks", own.size()), pack(own));
+    std::vector<std::span<const std::byte>> carried;
+    for (const Parcel& parcel : own)
+      carried.push_back(is_carried(plane, parcel.sent.size()) ? parcel.sent : std::span<const std::byte>{});
+    const auto bytes_to = [&own](int place) { return std::ssize(own[static_cast<std::size_t>(place)].sent); };
+    const std::uint64_t number = plane.start(rank_, fmt::format("an exchange of parcels among {} ranks", own.size()),
+                                             pack(carried), {.bytes_to = bytes_to, .longest_message = piece_bytes});
     return Work{std::make_unique<UnderWay>(plane, rank_, number, own)};
   }
 

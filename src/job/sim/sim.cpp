@@ -39,6 +39,11 @@ void run(Options options, std::function<void(Strategy&, int rank)> body) {
   Job{std::move(options), std::move(body)}.run();
 }
 
+void run_on(Network& network, Options options, std::function<void(Strategy&, int rank)> body) {
+  options.longest_latency = Time{0};
+  Job{std::move(options), std::move(body), &network}.run();
+}
+
 void yield() {
   if (current && !is_leaving(*current)) current->job.point(current->rank, "yield");
 }

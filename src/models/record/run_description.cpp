@@ -45,13 +45,13 @@ OrderedJson gather_ranks(Strategy& strategy, const Here& here) {
   ReplicaGroup& group = inside(strategy).group();
   inside(strategy).agree(TagKind::compare, here, "the ranks of a run");
   const std::vector<std::int64_t> processes = group.meeting().gather(std::array{std::int64_t{::getpid()}});
+  const std::vector<std::string> devices = group.device_names();
   OrderedJson ranks = OrderedJson::array();
   for (std::size_t rank = 0; rank < processes.size(); ++rank) {
-    const Job::Residence& residence = group.residences()[rank];
     ranks.push_back({{"replica", rank},
-                     {"task", residence.task},
-                     {"host", residence.host},
-                     {"device", device_in(group.device_names()[rank])},
+                     {"task", group.residences()[rank].task},
+                     {"host", group.residences()[rank].host},
+                     {"device", device_in(devices[rank])},
                      {"process", processes[rank]}});
   }
   return ranks;

@@ -57,13 +57,9 @@ ReplicaGroup::ReplicaGroup(std::shared_ptr<Job> job, Job::Meeting own_meeting, s
       meeting_{own_meeting_ ? own_meeting_.get() : &job_->meeting()},
       data_{std::move(data)},
       ranks_{std::move(ranks)},
-      device_names_(ranks_.size(), "/device:CPU:0"),
-      requests_{*job_, *meeting_, *data_} {
-  for (const int rank : ranks_) {
-    node_of_rank_.push_back(job_->node_of_rank()[static_cast<std::size_t>(rank)]);
-    residences_.push_back(job_->residences()[static_cast<std::size_t>(rank)]);
-  }
-}
+      node_of_rank_{own_meeting_ ? job_->node_of_rank().of(ranks_) : job_->node_of_rank()},
+      residences_{own_meeting_ ? job_->residences().of(ranks_) : job_->residences()},
+      requests_{*job_, *meeting_, *data_} {}
 
 std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, Here here, Tag::Site site) {
   std::vector<int> of_job;
@@ -86,8 +82,7 @@ std::unique_ptr<ReplicaGroup> ReplicaGroup::subset(std::span<const int> ranks, H
   job_->complete_or_abort(
       [&] { meeting->agreed_region().wait_in([&] { data = data_->subset(ranks, meeting->members().key); }); });
   std::unique_ptr<ReplicaGroup> group{new ReplicaGroup{job_, std::move(meeting), std::move(of_job), std::move(data)}};
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    group->device_names_[i] = device_names_[static_cast<std::size_t>(ranks[i])];
+  group->name_device_ = name_device_;
   if (gpu_) group->join_on_gpus(*this, here);
   return group;
 }
@@ -112,8 +107,14 @@ int ReplicaGroup::size() const {
   return data_->size();
 }
 
+std::vector<std::string> ReplicaGroup::device_names() const {
+  std::vector<std::string> names;
+  for (const int rank : ranks_) names.push_back(name_device_(rank));
+  return names;
+}
+
 int ReplicaGroup::ranks_of_node() const {
-  return static_cast<int>(std::ranges::count(node_of_rank_, node()));
+  return static_cast<int>(std::ranges::count(node_of_rank(), node()));
 }
 
 void ReplicaGroup::add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
@@ -143,7 +144,7 @@ std::unique_ptr<Reductions> ReplicaGroup::make_reductions(const ReductionOptions
       };
       around ? around(known) : known();
     };
-  auto made = std::make_unique<Reductions>(Reductions::Planes{*data_, device_data_.get()}, options, node_of_rank_,
+  auto made = std::make_unique<Reductions>(Reductions::Planes{*data_, device_data_.get()}, options, node_of_rank(),
                                            std::move(seam), reductions_made_++, job_.get());
   // A rank alone reduces nothing, and every process has such a group for the default strategy.
   if (rank() == 0 && size() > 1) log::debug(fmt::format("{}: {}", describe(options), made->name()));

@@ -14,6 +14,7 @@
 #include <lockstep/sync/reduce/reduction_options.hpp>
 
 #include "core/control/job.hpp"
+#include "core/control/shared_table.hpp"
 #include "core/control/tag.hpp"
 #include "sync/group/request_queue.hpp"
 
@@ -69,16 +70,16 @@ class ReplicaGroup {
   MeetingPoint& meeting() { return *meeting_; }
 
   /// Of each rank: the same number for ranks of one node.
-  std::span<const int> node_of_rank() const { return node_of_rank_; }
+  std::span<const int> node_of_rank() const { return node_of_rank_.all(); }
 
   /// That of this rank.
-  int node() const { return node_of_rank_[static_cast<std::size_t>(rank())]; }
+  int node() const { return node_of_rank_[rank()]; }
 
   /// How many of these ranks are on this rank's node.
   int ranks_of_node() const;
 
   /// Where each rank runs.
-  const std::vector<Job::Residence>& residences() const { return residences_; }
+  const std::vector<Job::Residence>& residences() const { return residences_.all(); }
 
   /// LOCAL, at most once, before the first strategy is made. Adds the plane for GPU memory: the same ranks in the same
   /// order. `compute` is the stream of `data`, and of those that `make` makes for groups of some of these ranks. From
@@ -87,12 +88,14 @@ class ReplicaGroup {
   void add_device_plane(std::unique_ptr<Stream> compute, std::unique_ptr<Communicator> data,
                         detail::DevicePatience patience = {}, detail::MakeDevicePlane make = {});
 
-  /// LOCAL, before the first strategy is made. One name for each replica; without it, all are "/device:CPU:0".
-  void set_device_names(std::vector<std::string> names) { device_names_ = std::move(names); }
-  const std::vector<std::string>& device_names() const { return device_names_; }
+  /// LOCAL, before the first strategy is made. Says the name of a rank's device, by the job's number of the rank;
+  /// without it, all are "/device:CPU:0". It lives as long as groups of the job.
+  using NameDevice = std::function<std::string(int rank)>;
+  void set_device_names(NameDevice name_device) { name_device_ = std::move(name_device); }
 
-  /// The name of this rank's device.
-  const std::string& device_name() const { return device_names_[static_cast<std::size_t>(rank())]; }
+  /// One for each rank, and that of this rank. They are made at the call: a job of many ranks keeps none.
+  std::vector<std::string> device_names() const;
+  std::string device_name() const { return name_device_(ranks_[static_cast<std::size_t>(rank())]); }
 
   /// COLL. Makes a strategy's reductions, on both planes. The reductions never throw: a failure ends the job.
   /// InvalidArgument for invalid options (ReductionOptions).
@@ -131,9 +134,9 @@ class ReplicaGroup {
   MeetingPoint* meeting_;
   std::unique_ptr<Communicator> data_;
   std::vector<int> ranks_;  ///< of the job
-  std::vector<int> node_of_rank_;
-  std::vector<Job::Residence> residences_;
-  std::vector<std::string> device_names_;
+  SharedTable<int> node_of_rank_;
+  SharedTable<Job::Residence> residences_;
+  NameDevice name_device_ = [](int) { return std::string{"/device:CPU:0"}; };
   std::shared_ptr<Gpu> gpu_;  ///< that of this rank, for all its groups; null if it has none
   std::unique_ptr<Communicator> device_data_;
   RequestQueue requests_;

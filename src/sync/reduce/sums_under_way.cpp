@@ -19,8 +19,7 @@ SumsUnderWay::SumsUnderWay(Communicator& communicator, Messenger& messenger, Lan
       lanes_{lanes},
       rank_{communicator.rank()},
       size_{communicator.size()},
-      most_{std::max<std::size_t>(4, bytes_under_way / Messenger::piece_bytes / static_cast<std::size_t>(size_))},
-      parcels_(static_cast<std::size_t>(size_)) {
+      most_{std::max<std::size_t>(4, bytes_under_way / Messenger::piece_bytes / static_cast<std::size_t>(size_))} {
   for (std::size_t room = most_; room > 0; --room) free_rooms_.push_back(room - 1);
 }
 
@@ -95,6 +94,7 @@ auto SumsUnderWay::start(const TensorView& flat, SliceBounds bounds, Ways ways, 
 
 void SumsUnderWay::add(Piece piece) {
   if (size_ == 1) return;
+  parcels_.resize(static_cast<std::size_t>(size_));
   Message& message = *piece.message;
   std::size_t all = 0;
   for (const auto& slice : piece.slices) all += slice.size();
@@ -146,11 +146,11 @@ void SumsUnderWay::send_more() {
 
 /// Rooms become wider when none is in use.
 bool SumsUnderWay::has_rooms_for(const Piece& piece) {
-  const int parts = number_of(piece, size_);
-  if (parts <= wide_) return true;
+  const std::size_t bytes = static_cast<std::size_t>(number_of(piece, size_)) * stride_in_room(piece);
+  if (bytes <= room_bytes_) return true;
   if (!to_owners_.empty()) return false;
-  wide_ = parts;
-  rooms_ = communicator_.allocate(most_ * static_cast<std::size_t>(wide_) * std::size_t{Messenger::piece_bytes});
+  room_bytes_ = bytes;
+  rooms_ = communicator_.allocate(most_ * room_bytes_);
   return true;
 }
 
@@ -185,9 +185,10 @@ void SumsUnderWay::sum_first() {
   int number = number_of(piece, rank_);
   for (const std::ptrdiff_t part : piece.message->parts_)
     std::copy_n(mine.data() + part, mine.size(), room_for(piece, number++).data());
-  tree_sum(HostPieces{room_for(piece, 0).data(), Messenger::piece_bytes, number_of(piece, size_)}, piece.dtype,
-           static_cast<std::int64_t>(mine.size() / size_of(piece.dtype)), piece.rule,
-           piece.sum ? piece.sum : mine.data());
+  tree_sum(
+      HostPieces{room_for(piece, 0).data(), static_cast<std::int64_t>(stride_in_room(piece)), number_of(piece, size_)},
+      piece.dtype, static_cast<std::int64_t>(mine.size() / size_of(piece.dtype)), piece.rule,
+      piece.sum ? piece.sum : mine.data());
   free_rooms_.push_back(piece.room);
   --piece.message->to_sum_;
   if (piece.ways == Ways::both) {
@@ -223,8 +224,8 @@ Work SumsUnderWay::send(Piece& piece, Messenger::Lane lane) {
 
 /// Where the part of this rank's slice lies that has this number.
 std::span<std::byte> SumsUnderWay::room_for(const Piece& piece, int part) {
-  const std::size_t place = piece.room * static_cast<std::size_t>(wide_) + static_cast<std::size_t>(part);
-  return {static_cast<std::byte*>(rooms_.data()) + place * Messenger::piece_bytes, own(piece).size()};
+  const std::size_t place = piece.room * room_bytes_ + static_cast<std::size_t>(part) * stride_in_room(piece);
+  return {static_cast<std::byte*>(rooms_.data()) + place, own(piece).size()};
 }
 
 }  // namespace lockstep::detail

@@ -129,6 +129,11 @@ class SumsUnderWay {
     const std::span<const int> numbers = piece.message->numbers_;
     return numbers.empty() ? rank : numbers[static_cast<std::size_t>(rank)];
   }
+  /// From one part to the next in a room.
+  std::size_t stride_in_room(const Piece& piece) const {
+    constexpr std::size_t line = 64;
+    return (own(piece).size() + line - 1) / line * line;
+  }
   bool has_rooms_for(const Piece& piece);
   std::span<std::byte> room_for(const Piece& piece, int part);
 
@@ -137,11 +142,11 @@ class SumsUnderWay {
   Lanes lanes_;
   int rank_, size_;
   std::size_t most_;  ///< pieces that are under way at a time, each way
-  Buffer rooms_;      ///< each for one slice of `wide_` parts
-  int wide_ = 0;
+  Buffer rooms_;      ///< each for one slice of all parts
+  std::size_t room_bytes_ = 0;
   std::vector<std::size_t> free_rooms_;
   std::deque<Piece> for_owners_, to_owners_, for_all_, to_all_;  ///< before a way and on it, in order
-  std::vector<Parcel> parcels_;
+  std::vector<Parcel> parcels_;  ///< by rank, of what is being sent; empty before the first message
 };
 
 /// Messages that `sums`, a SumsUnderWay or TwoLevels, has started. It must outlive the Work.

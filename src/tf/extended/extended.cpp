@@ -15,8 +15,8 @@
 namespace lockstep {
 namespace {
 
-/// Of each replica: made when the job starts, and read locally from then on.
-const std::vector<std::string>& device_names(Strategy& strategy, std::string_view method) {
+/// Of each replica.
+std::vector<std::string> device_names(Strategy& strategy, std::string_view method) {
   if (detail::is_default(strategy))
     throw ContextError{fmt::format("{}() method unsupported by the default strategy", method)};
   return inside(strategy).group().device_names();

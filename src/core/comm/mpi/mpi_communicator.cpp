@@ -41,12 +41,11 @@ MPI_Datatype mpi_type(DType dtype) {
   throw InvalidArgument{fmt::format("MPI cannot add up tensors of {}", name_of(dtype))};
 }
 
-// Slices longer than this are cut into pieces of Messenger::piece_bytes, all of which are under way at a time. MPI's
+// Slices longer than Messenger::short_slice_bytes are cut into pieces, all of which are under way at a time. MPI's
 // collectives for long slices wait for one rank after the other, so that a link between nodes idles. And the receiver
 // of a long message asks for it first: between two ranks that send to each other, these few bytes may wait behind a
 // whole slice that goes the other way, so that a link never carries both. Open MPI's TCP sends a piece without being
 // asked, and it was the fastest size on links of 100 Mbit/s as on those of 20 Gbit/s.
-constexpr std::int64_t short_bytes = 4 << 10;
 
 /// The slices as MPI wants them: a byte count and an offset for each rank.
 struct ByteSlices {
@@ -61,7 +60,7 @@ struct ByteSlices {
   }
 
   /// The same answer on every rank.
-  bool are_long() const { return *std::ranges::max_element(counts) > short_bytes; }
+  bool are_long() const { return *std::ranges::max_element(counts) > Messenger::short_slice_bytes; }
 
   std::span<std::byte> of(const TensorView& whole, int rank) const {
     const auto r = static_cast<std::size_t>(rank);
