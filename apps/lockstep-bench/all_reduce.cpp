@@ -99,6 +99,7 @@ Times measure(Reductions& reductions, MpiBaseline& mpi, Memory& memory, const Te
     if (!bandwidth) continue;
     const double ordinary = reduce(begin_of(tensors.ordinary));
     const double copy = together([&](std::int64_t bytes) { bandwidth->copy(bytes); });
+    bandwidth->write({input.data(), input.bytes()});
     const double add = together([&](std::int64_t bytes) { bandwidth->add(bytes); });
     if (i < 0) continue;
     times.ordinary.push_back(ordinary);
@@ -189,8 +190,8 @@ std::string bench_all_reduce(Runtime& runtime, const AllReduceOptions& options, 
   strategy.run([&](ReplicaContext&) {
     require_memory(options, mpi.ranks_on_node());
     tensors.emplace(memory, options.dtype, options.max_bytes / element_bytes, runtime.rank(), ranks, options.limit);
-    if (options.limit) bandwidth.emplace(options.max_bytes);
   });
+  if (options.limit) bandwidth.emplace(options.max_bytes);
 
   std::string wrong;
   for (std::int64_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 2) {

@@ -27,20 +27,26 @@ T sum_of(std::span<const T> numbers) {
 
 }  // namespace
 
-Bandwidth::Bandwidth(std::int64_t bytes) : memory_{Tensor::zeros(DType::f32, {2, bytes / 8 + 1})} {}
-
 void Bandwidth::copy(std::int64_t bytes) {
   const auto half = static_cast<std::size_t>(bytes / 2);
-  std::byte* const a = memory_.view().data();
-  std::byte* const b = a + memory_.view().bytes() / 2;
+  std::byte* const a = arrays_.own();
+  std::byte* const b = a + half;
   std::memcpy(a, b, half);
   std::memcpy(b, a, half);
 }
 
+void Bandwidth::write(std::span<const std::byte> tensor) {
+  std::memcpy(arrays_.own(), tensor.data(), tensor.size());
+}
+
 void Bandwidth::add(std::int64_t bytes) {
-  const TensorView arrays = memory_.view();
-  detail::tree_sum_in_place({arrays.data(), static_cast<std::int64_t>(arrays.bytes() / 2), 2}, arrays.dtype(),
-                            bytes / 8, {}, 0, 2);
+  constexpr std::int64_t line = 64, element = sizeof(float);
+  const auto begin_of = [&](int place) { return bytes * place / arrays_.count() / line * line; };
+  const std::int64_t begin = begin_of(arrays_.place());
+  const bool is_last = arrays_.place() + 1 == arrays_.count();
+  const std::int64_t end = is_last ? bytes : begin_of(arrays_.place() + 1);
+  detail::tree_sum_in_place({arrays_.first() + begin, arrays_.stride(), arrays_.count()}, DType::f32,
+                            (end - begin) / element, {}, 0, arrays_.count());
 }
 
 double read_all(std::span<const double> numbers) {

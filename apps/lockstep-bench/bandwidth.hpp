@@ -1,10 +1,11 @@
-// How fast all ranks at once read and write memory that is their own: what no reduction in memory can beat.
+// How fast the ranks of a node read and write memory: what no reduction in memory can beat.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include <lockstep/core/tensor/tensor.hpp>
+#include "apps/lockstep-bench/mpi_baseline.hpp"
 
 namespace lockstep::bench {
 
@@ -12,17 +13,21 @@ namespace lockstep::bench {
 /// slice of all tensors and writes it to all, so it reads and writes as much as one tensor holds.
 class Bandwidth {
  public:
-  /// For tensors of up to `bytes` bytes.
-  explicit Bandwidth(std::int64_t bytes);
+  /// COLL, as its end is. For tensors of up to `bytes` bytes.
+  explicit Bandwidth(std::int64_t bytes) : arrays_{bytes} {}
 
-  /// LOCAL. Copies.
+  /// LOCAL. Copies within memory of its own.
   void copy(std::int64_t bytes);
 
-  /// LOCAL. Overwrites two arrays of numbers with their sum, by the loop of the reductions.
+  /// LOCAL. Copies to this rank's array what it would bring to a sum.
+  void write(std::span<const std::byte> tensor);
+
+  /// LOCAL. After all have written: overwrites this rank's slice of all arrays with the sum, by the loop of the
+  /// reductions. Nobody waits for anybody.
   void add(std::int64_t bytes);
 
  private:
-  Tensor memory_;  ///< two arrays
+  NodeArrays arrays_;
 };
 
 /// LOCAL. Reads numbers as fast as memory gives them. Returns their sum, in some order.

@@ -125,4 +125,32 @@ std::vector<double> MpiBaseline::mean(std::vector<double> values) {
   return values;
 }
 
+struct NodeArrays::Window {
+  MPI_Comm node = MPI_COMM_NULL;
+  MPI_Win handle = MPI_WIN_NULL;
+  ~Window() {
+    if (handle != MPI_WIN_NULL) MPI_Win_free(&handle);
+    if (node != MPI_COMM_NULL) MPI_Comm_free(&node);
+  }
+};
+
+NodeArrays::NodeArrays(std::int64_t bytes) : window_{std::make_unique<Window>()} {
+  constexpr std::int64_t page = 4096;
+  stride_ = (bytes + page - 1) / page * page;
+  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &window_->node),
+        "MPI_Comm_split_type");
+  check(MPI_Comm_size(window_->node, &count_), "MPI_Comm_size");
+  check(MPI_Comm_rank(window_->node, &place_), "MPI_Comm_rank");
+  void* memory = nullptr;
+  check(MPI_Win_allocate_shared(stride_, 1, MPI_INFO_NULL, window_->node, &memory, &window_->handle),
+        "MPI_Win_allocate_shared");
+  MPI_Aint size = 0;
+  int unit = 0;
+  // The arrays lie side by side unless MPI_INFO says otherwise (MPI 4.1, 12.2.3).
+  check(MPI_Win_shared_query(window_->handle, 0, &size, &unit, &memory), "MPI_Win_shared_query");
+  first_ = static_cast<std::byte*>(memory);
+}
+
+NodeArrays::~NodeArrays() = default;
+
 }  // namespace lockstep::bench

@@ -59,4 +59,26 @@ class MpiBaseline {
   std::vector<std::byte> sent_, received_;
 };
 
+/// Memory that the ranks of a node share, an array for each. COLL to make and to destroy.
+class NodeArrays {
+ public:
+  /// Of so many bytes, rounded up to whole pages.
+  explicit NodeArrays(std::int64_t bytes);
+  NodeArrays(const NodeArrays&) = delete;
+  ~NodeArrays();
+
+  std::byte* first() const { return first_; }
+  std::byte* own() const { return first_ + place_ * stride_; }
+  std::int64_t stride() const { return stride_; }
+  int count() const { return count_; }
+  int place() const { return place_; }  ///< of this rank's own
+
+ private:
+  struct Window;
+  std::unique_ptr<Window> window_;
+  std::byte* first_ = nullptr;
+  std::int64_t stride_ = 0;
+  int count_ = 1, place_ = 0;
+};
+
 }  // namespace lockstep::bench
