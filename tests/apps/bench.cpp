@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <regex>
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -351,6 +350,6 @@ TEST_CASE("the help of step says what it trains, and where a rank's waiting is")
 TEST_CASE("lockstep-bench says its version once for the job") {
   const Outcome outcome = run_bench(2, {"--version"});
   CHECK(outcome.exit_code == 0);
-  CHECK(std::regex_match(
-      outcome.out, std::regex{"lockstep-bench [0-9]+\\.[0-9]+\\.[0-9]+\ncommit .+\nMPI .+\noneDNN .+\nCUDA .+\n"}));
+  CHECK_THAT(outcome.out,
+             Catch::Matches("lockstep-bench [0-9]+\\.[0-9]+\\.[0-9]+\ncommit .+\nMPI .+\noneDNN .+\nCUDA .+\n"));
 }
