@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -382,6 +381,6 @@ TEST_CASE("the help of step says what it trains, and where a rank's waiting is")
 TEST_CASE("lockstep-bench says its version once for the job") {
   const Outcome outcome = run_bench(2, {"--version"});
   CHECK(outcome.exit_code == 0);
-  CHECK(std::regex_match(
-      outcome.out, std::regex{"lockstep-bench [0-9]+\\.[0-9]+\\.[0-9]+\ncommit .+\nMPI .+\noneDNN .+\nCUDA .+\n"}));
+  CHECK_THAT(outcome.out,
+             Catch::Matches("lockstep-bench [0-9]+\\.[0-9]+\\.[0-9]+\ncommit .+\nMPI .+\noneDNN .+\nCUDA .+\n"));
 }

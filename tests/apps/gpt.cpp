@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <regex>
 
 #include <catch2/catch.hpp>
 

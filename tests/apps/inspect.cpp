@@ -20,8 +20,8 @@
 #include "support/quiet_log.hpp"
 #include "sync/checkpoint/program_state.hpp"
 
-using namespace lockstep;
-using namespace lockstep::test;
+namespace lockstep::test::inspect_cases {
+
 using Catch::Contains;
 
 namespace {
@@ -205,3 +205,5 @@ TEST_CASE("a reader that has seen enough is no failure, and ends the program wit
   CHECK(child.wait() == 0);
   CHECK(errors.text().empty());
 }
+
+}  // namespace lockstep::test::inspect_cases

@@ -7,7 +7,8 @@
 #include "apps/lockstep-run/supervised_command.hpp"
 #include "support/refused_options.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::run_command_cases {
+
 using namespace lockstep::run;
 
 namespace {
@@ -95,3 +96,5 @@ TEST_CASE(
        {{"--resume", "auto", "--resume", "none"}, {"--resume was given more than once: expected it once;"}}},
       training);
 }
+
+}  // namespace lockstep::test::run_command_cases

@@ -15,7 +15,8 @@
 #include "apps/lockstep-run/supervised_command.hpp"
 #include "apps/lockstep-run/supervision.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::run_decisions_cases {
+
 using namespace lockstep::run;
 using namespace std::string_view_literals;
 
@@ -421,3 +422,5 @@ TEST_CASE("a restart says why: no start, no memory, or no mpirun") {
   told.failure = "is gone: " + memory;
   CHECK_THAT(with_memory(told), !Catch::Contains(memory));
 }
+
+}  // namespace lockstep::test::run_decisions_cases

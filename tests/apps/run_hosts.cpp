@@ -35,7 +35,8 @@
 #include "support/job.hpp"
 #include "support/refused_options.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::run_hosts_cases {
+
 using namespace lockstep::run;
 
 namespace {
@@ -210,3 +211,5 @@ TEST_CASE("hosts are read as mpirun reads them, and told from each other by what
   CHECK(find_host(users, "10.0.0.2", "vm") == 1u);
   CHECK(elsewhere(users, "b") == Texts{"u@10.0.0.2"});
 }
+
+}  // namespace lockstep::test::run_hosts_cases

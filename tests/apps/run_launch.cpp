@@ -26,7 +26,8 @@
 #include "support/job.hpp"
 #include "support/refused_options.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::run_launch_cases {
+
 using namespace lockstep::run;
 
 namespace {
@@ -346,3 +347,5 @@ TEST_CASE("what a training needs on each host is what it reads, and the part of 
   const Texts words{"lockstep-train", "--data", "d", "--checkpoint-dir", "c", "--device", "cuda"};
   CHECK(SupervisedCommand{words}.needs_gpus());
 }
+
+}  // namespace lockstep::test::run_launch_cases

@@ -31,7 +31,8 @@
 #include "support/refused_options.hpp"
 #include "sync/checkpoint/left_checkpoints.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::run_parts_cases {
+
 using namespace lockstep::run;
 
 namespace {
@@ -316,3 +317,5 @@ TEST_CASE("a job's failure goes to the timeline of its run if the job began ther
   timeline.end("it has said that", 75);
   CHECK(lockstep::test::lines_starting_with(lockstep::test::read_file(path), R"({"kind":"failure",)").size() == 1);
 }
+
+}  // namespace lockstep::test::run_parts_cases

@@ -28,7 +28,8 @@
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::run_processes_cases {
+
 using namespace lockstep::run;
 
 namespace {
@@ -219,3 +220,5 @@ TEST_CASE("what is ignored when lockstep-run starts, as under nohup, is no wish 
   for (const int each : {SIGHUP, SIGPIPE, SIGXFSZ}) ::signal(each, SIG_DFL);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
 }
+
+}  // namespace lockstep::test::run_processes_cases

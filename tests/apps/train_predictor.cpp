@@ -11,8 +11,7 @@
 #include "apps/lockstep-train/tasks/predictor.hpp"
 #include "support/job.hpp"
 
-using namespace lockstep;
-using namespace lockstep::test;
+namespace lockstep::test::train_predictor_cases {
 
 TEST_CASE("classes are named by their probability, of several the lowest number first, and what is no number last") {
   const TemporaryDirectory folder;
@@ -36,3 +35,5 @@ TEST_CASE("classes are named by their probability, of several the lowest number 
   CHECK(numbers(0) == std::vector<std::int64_t>{1, 3, 0, 2, 4});
   CHECK(numbers(1) == std::vector<std::int64_t>{1, 3, 4, 0, 2});
 }
+
+}  // namespace lockstep::test::train_predictor_cases

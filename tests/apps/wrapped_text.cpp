@@ -10,8 +10,7 @@
 
 #include "apps/lockstep-train/options/command_line.hpp"
 
-using namespace lockstep;
-
+namespace lockstep::test::wrapped_text_cases {
 namespace {
 
 std::vector<std::string> words_of_text(const std::string& text) {
@@ -53,3 +52,5 @@ TEST_CASE("the help has all of its words in any width, whole, and no line is wid
     }
   }
 }
+
+}  // namespace lockstep::test::wrapped_text_cases

@@ -15,7 +15,7 @@
 
 namespace lockstep::test {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 inline std::filesystem::path from_meson(const char* name) {
   const char* value = std::getenv(name);

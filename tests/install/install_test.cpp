@@ -11,7 +11,8 @@
 
 #include "support/job.hpp"
 
-using namespace lockstep::test;
+namespace lockstep::test::install_test_cases {
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -465,3 +466,5 @@ TEST_CASE("every installed program has the layers inside, and says its version a
     CHECK(help.out.find("--help") != std::string::npos);
   }
 }
+
+}  // namespace lockstep::test::install_test_cases

@@ -11,6 +11,7 @@
 #include <lockstep/torch/sync_batch_norm.hpp>
 #include <lockstep/training.hpp>
 
+#include "arrays.hpp"
 #include "jobs.hpp"
 
 using namespace lockstep;

@@ -2,20 +2,7 @@
 #include "jobs.hpp"
 
 #include <cstdio>
-#include <fstream>
-#include <stdexcept>
 #include <string>
-
-#include <torch/types.h>
-
-at::Tensor lockstep::test::read_doubles(const std::string& path, at::IntArrayRef shape) {
-  std::ifstream file{path, std::ios::binary | std::ios::ate};
-  const auto bytes = static_cast<std::int64_t>(file.tellg());
-  at::Tensor values = torch::empty({bytes / 8}, torch::kDouble);
-  if (!file.seekg(0).read(static_cast<char*>(values.data_ptr()), bytes))
-    throw std::runtime_error{"cannot read " + path};
-  return values.view(shape);
-}
 
 int main(int argc, char** argv) {
   const std::string job = argc > 1 ? argv[1] : "";

@@ -13,6 +13,7 @@
 #include <lockstep/torch/data_parallel.hpp>
 #include <lockstep/training.hpp>
 
+#include "arrays.hpp"
 #include "jobs.hpp"
 
 using namespace lockstep;

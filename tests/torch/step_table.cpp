@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -24,9 +25,7 @@
 #include "models/input/samples.hpp"
 #include "support/quiet_log.hpp"
 
-using namespace lockstep;
-using namespace lockstep::test;
-
+namespace lockstep::test::step_table {
 namespace {
 
 /// What a program has made of its weights, on rank 0.
@@ -375,10 +374,12 @@ std::string table() {
 
 }  // namespace
 
-TEST_CASE("the table of what a step can do says what the parts of the library do") {
-  std::ifstream file{LOCKSTEP_STEP_README};
+TEST_CASE("the table of what a step can do says what the parts of the library do", "[.][table]") {
+  std::ifstream file{std::getenv("LOCKSTEP_STEP_README")};
   const std::string document{std::istreambuf_iterator<char>{file}, {}};
   const std::string expected = table();
   INFO(expected);
   CHECK(document.find("\n\n" + expected + "\n") != std::string::npos);
 }
+
+}  // namespace lockstep::test::step_table

@@ -15,7 +15,8 @@
 #include "gzip.hpp"
 #include "support/job.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::idx_cases {
+
 using Catch::Contains;
 
 namespace {
@@ -316,3 +317,5 @@ TEST_CASE("test images of another size than the training images are refused") {
   CHECK_THAT(refusal(data), Contains((data.path() / test_images).string()) && Contains("2 x 3 pixels") &&
                                 Contains("expected 3 x 2, as in " + (data.path() / train_images).string()));
 }
+
+}  // namespace lockstep::test::idx_cases

@@ -18,8 +18,8 @@
 #include "support/labelled_files.hpp"
 #include "support/loaded_text.hpp"
 
-using namespace lockstep;
-using namespace lockstep::test;
+namespace lockstep::test::input_described_cases {
+
 using Catch::Contains;
 
 namespace {
@@ -346,3 +346,5 @@ TEST_CASE("the test set alone is read without a training set, if the classes are
   of_images.write("t10k-labels-idx1-ubyte", big_endian(0x801) + big_endian(1) + "\1");
   CHECK(LabelledData::load(of_images.path(), alone).schema.classes.size() == 10);
 }
+
+}  // namespace lockstep::test::input_described_cases

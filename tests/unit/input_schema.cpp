@@ -6,7 +6,8 @@
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/models/input/schema.hpp>
 
-using namespace lockstep;
+namespace lockstep::test::input_schema_cases {
+
 using Catch::Contains;
 
 namespace {
@@ -89,3 +90,5 @@ TEST_CASE("a schema that cannot be used is refused in one line with its key") {
   CHECK(with("test_fraction", "1") == "key \"test_fraction\": expected a number between 0 and 1");
   CHECK(with("test_fraction", "1e999") == "is no JSON from byte 169 on");
 }
+
+}  // namespace lockstep::test::input_schema_cases

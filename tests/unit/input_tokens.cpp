@@ -20,7 +20,8 @@
 #include "support/token_file.hpp"
 #include "text_support.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::input_tokens_cases {
+
 using Catch::Contains;
 using lockstep::test::load_text_sets;
 using lockstep::test::numbers_in;
@@ -191,3 +192,5 @@ TEST_CASE("a file of tokens that is wrong is refused with its place") {
   for (const std::int64_t vocabulary : {0, 65537})
     CHECK_THROWS_AS(load_text_sets(folder.path(), {.context = 2, .vocabulary = vocabulary}), InvalidArgument);
 }
+
+}  // namespace lockstep::test::input_tokens_cases

@@ -19,7 +19,8 @@
 #include "sync/strategy/inside.hpp"
 #include "text_support.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::nn_bf16_cases {
+
 using namespace lockstep::nn;
 
 namespace {
@@ -207,3 +208,5 @@ TEST_CASE("a model in bf16 with variables of f64 is refused before anything is c
                     "a gpt of f64 with activations of bf16 is not supported; expected f32");
   CHECK(strategy.store().variables().empty());
 }
+
+}  // namespace lockstep::test::nn_bf16_cases

@@ -19,7 +19,8 @@
 #include "sync/group/local_group.hpp"
 #include "sync/strategy/inside.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::nn_sequence_layers_cases {
+
 using namespace lockstep::nn;
 
 namespace {
@@ -239,3 +240,5 @@ TEST_CASE("sizes and types that no layer can have are refused before anything is
   CHECK_THROWS_AS((TransformerBlock{strategy, {.width = 0, .heads = 1}}), InvalidArgument);
   CHECK(strategy.store().variables().empty());
 }
+
+}  // namespace lockstep::test::nn_sequence_layers_cases

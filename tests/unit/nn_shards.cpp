@@ -19,7 +19,8 @@
 #include "sync/group/local_group.hpp"
 #include "sync/strategy/inside.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::nn_shards_cases {
+
 using namespace lockstep::nn;
 
 namespace {
@@ -318,3 +319,5 @@ TEST_CASE("shards need a place each, and there must be one") {
   CHECK_THROWS_AS(program.model.Model::train_shards(group, one, program.buffer()), InvalidArgument);
   CHECK_THROWS_AS(program.model.train_shards({}, {}, program.buffer()), InvalidArgument);
 }
+
+}  // namespace lockstep::test::nn_shards_cases

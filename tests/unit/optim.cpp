@@ -21,7 +21,8 @@
 #include "sync/strategy/inside.hpp"
 #include "sync/update/update_kernels.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::optim_cases {
+
 using lockstep::test::infinity;
 using lockstep::test::nan_value;
 
@@ -391,3 +392,5 @@ TEST_CASE("gradients that are ready before their step travel as the packing says
   CHECK(collectives({20'000, 30'000}, ReductionOptions::into_packs(3)) == 6);
   CHECK(collectives({2'000, 3'000}, {}) == 1);
 }
+
+}  // namespace lockstep::test::optim_cases

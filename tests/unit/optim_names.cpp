@@ -16,8 +16,7 @@
 #include "sync/group/local_group.hpp"
 #include "sync/strategy/inside.hpp"
 
-using namespace lockstep;
-
+namespace lockstep::test::optim_names_cases {
 namespace {
 
 /// One replica with variables that start as 10. Every gradient is 1.
@@ -182,3 +181,5 @@ TEST_CASE("a step outside of every run is told whose context it has, and where i
   program.step(optimizer, program.c);  // has its first name all the same
   CHECK(optimizer.steps(program.strategy) == 1);
 }
+
+}  // namespace lockstep::test::optim_names_cases

@@ -11,8 +11,7 @@
 #include "support/noise.hpp"
 #include "support/quiet_log.hpp"
 
-using namespace lockstep;
-
+namespace lockstep::test::optim_nodes_cases {
 namespace {
 
 enum class Way { ready_gradients, samples, computation };
@@ -87,3 +86,5 @@ TEST_CASE("on several nodes, also of unequal size, an optimizer in slices makes 
   CHECK(expected.back() == expected.front());
   CHECK(trained(parts, way, which) == expected);
 }
+
+}  // namespace lockstep::test::optim_nodes_cases

@@ -15,8 +15,7 @@
 #include "support/quiet_log.hpp"
 #include "sync/reduce/declared_sums.hpp"
 
-using namespace lockstep;
-
+namespace lockstep::test::optim_overlap_cases {
 namespace {
 
 /// What a rank has after some steps.
@@ -120,3 +119,5 @@ TEST_CASE("gradients that travel between nodes while others are computed have th
   CHECK(outcomes(one_node, Sent::early).front().traffic.all == 0);
   CHECK(outcomes(options, Sent::late).front().traffic.begun == 0);
 }
+
+}  // namespace lockstep::test::optim_overlap_cases

@@ -21,7 +21,8 @@
 #include "sync/strategy/inside.hpp"
 #include "sync/update/update_kernels.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::optim_steps_cases {
+
 using lockstep::test::infinity;
 using lockstep::test::nan_value;
 
@@ -409,3 +410,5 @@ TEST_CASE("every optimizer's pass keeps the copy of bf16 in line with what it up
     }
   }
 }
+
+}  // namespace lockstep::test::optim_steps_cases

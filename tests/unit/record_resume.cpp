@@ -27,8 +27,8 @@
 #include "support/job.hpp"
 #include "support/quiet_log.hpp"
 
-using namespace lockstep;
-using namespace lockstep::test;
+namespace lockstep::test::record_resume_cases {
+
 namespace fs = std::filesystem;
 
 namespace {
@@ -316,3 +316,5 @@ TEST_CASE("a state of fit that no run can have had is refused") {
         InvalidArgument);
   });
 }
+
+}  // namespace lockstep::test::record_resume_cases

@@ -14,8 +14,10 @@
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/inside.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::sim_faults_cases {
+
 using namespace std::chrono_literals;
+
 using Kind = lockstep::sim::Options::Fault::Kind;
 using lockstep::test::outcome_of;
 using lockstep::test::replica_name;
@@ -275,3 +277,5 @@ TEST_CASE("a reduction whose failure was swallowed has no result", "[K-7]") {
   }
   CHECK(swallowed > 0);
 }
+
+}  // namespace lockstep::test::sim_faults_cases

@@ -16,8 +16,10 @@
 #include "job/sim/virtual_time.hpp"
 #include "support/sim_outcome.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::sim_groups_cases {
+
 using namespace std::chrono_literals;
+
 using Kind = lockstep::sim::Options::Fault::Kind;
 using lockstep::test::expect;
 using lockstep::test::outcome_of;
@@ -253,3 +255,5 @@ TEST_CASE("a wish to stop reaches the runs of every group, and that of a group t
     }
   });
 }
+
+}  // namespace lockstep::test::sim_groups_cases

@@ -19,8 +19,10 @@
 #include "support/any_request.hpp"
 #include "support/sim_outcome.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::sim_requests_cases {
+
 using namespace std::chrono_literals;
+
 using Kind = lockstep::sim::Options::Fault::Kind;
 using lockstep::test::AnyRequest;
 using lockstep::test::expect;
@@ -188,3 +190,5 @@ TEST_CASE("what a rank fails with reaches those that wait for its requests, howe
   CHECK(outcome.is<PeerError>(0));
   CHECK_THAT(outcome.what(0), Catch::Contains(replica_name(1) + " failed: the words: " + words));
 }
+
+}  // namespace lockstep::test::sim_requests_cases

@@ -26,8 +26,11 @@
 #include "support/child_process.hpp"
 #include "support/job.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::trace_cases {
+
 using namespace lockstep::trace;
+using lockstep::trace::Time;
+
 using Catch::Contains;
 using lockstep::test::ChildProcess;
 using lockstep::test::TemporaryDirectory;
@@ -417,3 +420,5 @@ TEST_CASE("a ring that the disk has no room for is a file that cannot be written
   CHECK_THAT(what, Contains("ring: there is no room for it"));
   CHECK_FALSE(std::filesystem::exists(file));
 }
+
+}  // namespace lockstep::test::trace_cases

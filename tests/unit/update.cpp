@@ -8,7 +8,8 @@
 #include "ops_support.hpp"
 #include "sync/update/update_kernels.hpp"
 
-using namespace lockstep;
+namespace lockstep::test::update_cases {
+
 using namespace lockstep::detail;
 using namespace lockstep::ops;
 
@@ -315,3 +316,5 @@ TEST_CASE("updates refuse numbers that no step has, and write nothing") {
         "momentum: the momentum is 1, expected a number from 0 to below 1");
   for (const Tensor& each : {w, g, m, v}) CHECK(each.to_vector<float>() == std::vector<float>{1, 1, 1});
 }
+
+}  // namespace lockstep::test::update_cases

@@ -374,9 +374,9 @@ TEST_CASE("a stack in words has the functions of this program and of libraries, 
   const std::string text = describe(*recorded_stack());
   INFO(text);
   CHECK_THAT(text, Catch::StartsWith("#0 "));
-  CHECK_THAT(text, Catch::Contains("::ask_from_here()  (unit-watch+0x"));
+  CHECK_THAT(text, Catch::Contains("::ask_from_here()  (unit-core+0x"));
 #ifndef __SANITIZE_THREAD__  // which calls the handler of a signal somewhat later
-  CHECK_THAT(text, Catch::Contains("(libc.so.6+0x") && Catch::Contains(" lockstep::ask_for_stack()  (unit-watch+0x"));
+  CHECK_THAT(text, Catch::Contains("(libc.so.6+0x") && Catch::Contains(" lockstep::ask_for_stack()  (unit-core+0x"));
 #endif
   CHECK_THAT(describe_thread(::gettid()), Catch::StartsWith("state R (running)"));
   CHECK(describe_thread(1 << 30) == "gone");

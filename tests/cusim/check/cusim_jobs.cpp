@@ -132,7 +132,7 @@ Arguments shards_of_token_gpt(const TemporaryDirectory& folder) {
           "--global-batch", "8",   "--shards", "4"};
 }
 
-Arguments small_mlp() {
+Arguments small_mlp_options() {
   return {"--data", small_data(), "--hidden", "8", "--global-batch", "16"};
 }
 
@@ -343,10 +343,10 @@ TEST_CASE("a step waits for its GPU once and allocates nothing, with shards, ran
 
 TEST_CASE("an mlp's step waits for its GPU once, and a trace of the GPUs' streams costs neither a wait nor an event",
           "[training]") {
-  const auto plain = check_step(2, "2", small_mlp());
+  const auto plain = check_step(2, "2", small_mlp_options());
   CHECK(plain.at("launches") <= 14);
   CHECK(plain.at("copies") <= 4);
-  auto traced = in_a_step(2, "2", small_mlp(), true);
+  auto traced = in_a_step(2, "2", small_mlp_options(), true);
   CHECK(traced.at("cudaEventElapsedTime") > 10);
   for (const char* const call :
        {"host waits", "allocations", "launches", "copies", "cudaEventCreateWithFlags", "cudaEventDestroy"})
@@ -380,14 +380,14 @@ TEST_CASE("a trace has a row for each stream of each GPU, until a GPU refuses to
 TEST_CASE("a step waits for its GPU once and allocates nothing, whatever the model, the shards and the ranks",
           "[extended]") {
   const TemporaryDirectory folder;
-  const auto alone = check_step(1, "1", small_mlp());
+  const auto alone = check_step(1, "1", small_mlp_options());
   CHECK(alone.at("launches") <= 13);
   CHECK(alone.at("copies") <= 3);
-  check_step(1, "8", small_mlp());
+  check_step(1, "8", small_mlp_options());
   // The norm of the gradient comes with the losses.
-  check_step(2, "8", small_mlp() + Arguments{"--clip-norm", "0.5"});
+  check_step(2, "8", small_mlp_options() + Arguments{"--clip-norm", "0.5"});
   check_step(1, "4", tiny_gpt(folder));
-  check_step(1, "2", small_mlp() + Arguments{"--precision", "bf16"});
+  check_step(1, "2", small_mlp_options() + Arguments{"--precision", "bf16"});
   const SmallImages images;
   check_step(1, "4", images.convnet() + Arguments{"--precision", "bf16", "--batch-norm"});
   check_step(2, "4", images.convnet() + Arguments{"--sync-batch-norm", "--accumulate", "2"});
