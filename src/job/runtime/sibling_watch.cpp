@@ -28,6 +28,7 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 constexpr Seconds tick{0.05};
+constexpr int ticks_a_claim = 5;  // between looks for one
 constexpr Seconds gap{0.5};
 constexpr Seconds between_looks{0.25};
 // mpirun tells one rank after the other to end, and they look at each other then.
@@ -156,11 +157,12 @@ void SiblingWatch::count_tick() {
   waited_ += tick;
   // A daemon that loses mpirun ends at once, and may leave us behind.
   if (::getppid() != launcher_) end_without_launcher(Error::ExitCode::stall);
-  reported_ = reported_ || report_is_claimed();
+  static_assert(2 * ticks_a_claim * tick < until_claim_is_seen);
+  if (++ticks_ % ticks_a_claim == 0) reported_ = reported_ || report_is_claimed();
 }
 
-SiblingView SiblingWatch::siblings() const {
-  SiblingView all = look_at_siblings();
+SiblingView SiblingWatch::siblings(Look look) const {
+  SiblingView all = look_at_siblings(look);
   if (!options_.only.empty())
     std::erase_if(all.processes, [&](const SiblingView::Process& each) { return !options_.only.contains(each.rank); });
   return all;
@@ -175,7 +177,7 @@ std::set<int> SiblingWatch::ranks_expected_here() const {
 void SiblingWatch::remember_siblings() {
   const int all = ranks_on_this_node();
   if (!launched_ || (all > 0 && static_cast<int>(seen_.size()) >= all)) return;
-  for (const auto& each : siblings().processes) seen_.insert(each.rank);
+  for (const auto& each : siblings(Look::for_others).processes) seen_.insert(each.rank);
 }
 
 SiblingWatch::Wake SiblingWatch::wait() {
@@ -199,9 +201,9 @@ bool SiblingWatch::is_impatient_since(Seconds waited) const {
   return options_.patience.count() > 0 && waited >= options_.patience;
 }
 
-/// How long until the next look of a watch that is patient still.
+/// How long until the next look of a watch that is patient still. Each of n ranks looks at n.
 SiblingWatch::Seconds SiblingWatch::until_impatient() const {
-  return std::clamp(options_.patience / 8, between_looks, Seconds{2});
+  return std::clamp(options_.patience / 8, between_looks, std::max(Seconds{2}, ranks_on_this_node() * tick));
 }
 
 /// Ranks that are seen to be stopped look after look. One that is stopped for less than the patience is no stall.

@@ -83,7 +83,7 @@ class SiblingWatch {
   void look_around();
   void look_for_trouble(bool ends);
   void count_tick();
-  SiblingView siblings() const;
+  SiblingView siblings(Look look = Look::at_all) const;
   std::set<int> ranks_expected_here() const;
   void remember_siblings();
   Wake wait();
@@ -117,6 +117,7 @@ class SiblingWatch {
   Seconds next_look_{0};
   Seconds waited_{0};
   Seconds looked_at_{0};
+  int ticks_ = 0;
   std::map<int, Seconds> stopped_;  ///< for how long a rank has been seen to be stopped
   std::set<std::string> observed_;  ///< what was said of stalls that do not end the job
   std::set<int> seen_;              ///< ranks seen since this watch's last gap
