@@ -1,6 +1,8 @@
 // What a rank does to its launcher when a host is out of reach, and what it sees of the launcher's other processes.
 #include "job/runtime/launcher.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
@@ -19,6 +21,7 @@
 #include <unistd.h>
 
 #include "core/base/descriptor.hpp"
+#include "job/runtime/sibling_watch.hpp"
 #include "job/runtime/siblings.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
@@ -93,6 +96,18 @@ TEST_CASE("a rank remembers which ranks its launcher's processes are, and looks 
     return rank.wait();
   }};
   CHECK(launcher.wait() == 0);
+}
+
+TEST_CASE("a deadline is kept while the ranks are watched, and at rest") {
+  using namespace std::chrono_literals;
+  std::atomic<int> late = 0;
+  SiblingWatch watch{
+      {.doing = "starting", .patience = 60s, .for_other_nodes = 60s, .signals = KeptSignals::Keep::none}};
+  for (const int expected : {1, 2}) {
+    watch.set_deadline(1ms, [&] { ++late; });
+    CHECK(eventually([&] { return late == expected; }));
+    watch.rest();
+  }
 }
 
 TEST_CASE("others see how far a process has come into the job") {

@@ -100,7 +100,7 @@ MpiJob::MpiJob(int& argc, char**& argv, const RuntimeOptions& given)
       ending_signals{std::in_place, kept_by(given)},
       session{argc, argv, given},
       job{meet_ranks(given.communicator, session.world_ranks())},
-      end{*job, meeting().names()[static_cast<std::size_t>(job->rank())], given, others_come,
+      end{*job, meeting().names()[static_cast<std::size_t>(job->rank())], given, session,
           [this](JobEnd::EndOfMpi end_of_mpi) {
             finish(end_of_mpi);
             if (end_of_mpi == JobEnd::EndOfMpi::program) return;

@@ -91,6 +91,32 @@ void SiblingWatch::give(Task task) {
   (void)!::write(wake_.get(), &one, sizeof one);
 }
 
+void SiblingWatch::set_deadline(std::chrono::duration<double> time, std::function<void()> late) {
+  {
+    const std::lock_guard lock{mutex_};
+    left_ = time;
+    late_ = std::move(late);
+  }
+  changed_.notify_all();
+}
+
+void SiblingWatch::stay_at_rest() {
+  std::unique_lock lock{mutex_};
+  rests_ = true;
+  changed_.notify_all();
+  if (!late_) return changed_.wait(lock, [this] { return task_ != Task::rest || late_; });
+  const auto before = std::chrono::steady_clock::now();
+  changed_.wait_for(lock, tick / 5, [this] { return task_ != Task::rest; });
+  lock.unlock();
+  count_down(std::chrono::steady_clock::now() - before);
+}
+
+void SiblingWatch::count_down(Seconds time) {
+  const std::lock_guard lock{mutex_};
+  left_ -= std::min(time, 2 * tick);
+  if (late_ && left_ <= Seconds{0}) std::exchange(late_, nullptr)();
+}
+
 /// Forgets what it has seen.
 void SiblingWatch::begin() {
   reported_ = false;
@@ -107,10 +133,7 @@ void SiblingWatch::run() {
   (void)::pthread_setname_np(::pthread_self(), thread_of_runtime);
   while (task_ != Task::end) {
     if (task_ == Task::rest) {
-      std::unique_lock lock{mutex_};
-      rests_ = true;
-      changed_.notify_all();
-      changed_.wait(lock, [this] { return task_ != Task::rest; });
+      stay_at_rest();
       continue;
     }
     try_to([this] { remember_siblings(); });
@@ -185,11 +208,13 @@ SiblingWatch::Wake SiblingWatch::wait() {
   pollfd waits[]{{signals_.descriptor(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {launcher_end_.get(), POLLIN, 0}};
   const auto before = std::chrono::steady_clock::now();
   ::poll(waits, std::size(waits), static_cast<int>(tick / std::chrono::milliseconds{1}));
+  const Seconds waited = std::chrono::steady_clock::now() - before;
   // This process was stopped itself, and may be told to end because of that.
-  if (std::chrono::steady_clock::now() - before > gap) {
+  if (waited > gap) {
     seen_.clear();
     stopped_.clear();
   }
+  count_down(waited);
   // SIGTERM first: on the way out, its message would be lost.
   if (waits[0].revents) return Wake::told;
   std::uint64_t tasks = 0;

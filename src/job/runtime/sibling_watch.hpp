@@ -66,6 +66,11 @@ class SiblingWatch {
   /// Watches from anew, at rest or not, with other options but for the signals.
   void resume(Options options);
 
+  /// Calls `late` on the thread after `time`, at rest or not, unless `clear_deadline` comes first, which blocks while a
+  /// call is running. `late` must not throw. A pause of the process is none of the time.
+  void set_deadline(std::chrono::duration<double> time, std::function<void()> late);
+  void clear_deadline() { set_deadline({}, nullptr); }
+
  private:
   using Seconds = std::chrono::duration<double>;
   enum class Wake { tick, told };
@@ -79,6 +84,8 @@ class SiblingWatch {
 
   void run();
   void give(Task task);
+  void stay_at_rest();
+  void count_down(Seconds time);
   void begin();
   void look_around();
   void look_for_trouble(bool ends);
@@ -128,7 +135,9 @@ class SiblingWatch {
   std::condition_variable changed_;
   std::atomic<Task> task_ = Task::watch;
   bool rests_ = false;
-  std::thread thread_;  ///< the last, as it uses the others
+  std::function<void()> late_;  ///< empty without a deadline
+  Seconds left_{0};             ///< until it is called
+  std::thread thread_;          ///< the last, as it uses the others
 };
 
 }  // namespace lockstep
