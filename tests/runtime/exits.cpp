@@ -60,6 +60,10 @@ int by_hand(int argc, char** argv, const std::string& mode, int culprit) {
       if (mine) throw std::runtime_error{"uncaught in a step"};
     });
   if (mode == "uncaught-alone" && mine) throw std::runtime_error{"uncaught outside of any step"};
+  if (mode == "uncaught-while-others-work") {
+    if (mine) throw std::runtime_error{"uncaught while others work"};
+    ::pause();
+  }
   if (mode == "uncaught-everywhere") throw ConfigError{"the same wrong file on all ranks"};
   if (mode == "early-return" && mine) return 0;
   if (mode == "leaves-with-verdict") {

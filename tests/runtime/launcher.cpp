@@ -1,11 +1,17 @@
 // What a rank does to its launcher when a host is out of reach, and what it sees of the launcher's other processes.
 #include "job/runtime/launcher.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <catch2/catch.hpp>
 #include <fcntl.h>
@@ -15,6 +21,7 @@
 #include <unistd.h>
 
 #include "core/base/descriptor.hpp"
+#include "job/runtime/sibling_watch.hpp"
 #include "job/runtime/siblings.hpp"
 #include "support/child_process.hpp"
 #include "support/job.hpp"
@@ -52,7 +59,56 @@ int be_prterun(const std::string& locked) {
   return is_told() && is_told() ? as_it_should_be : told_too_rarely;
 }
 
+/// What a rank sees of another, first as a copy of the launcher that has the variables of an outer job, as in a job
+/// that a rank of another starts. Returns 0, or the number of what is wrong.
+int see_other_rank(pid_t other, const std::string& mark) {
+  using Ranks = std::vector<std::pair<int, bool>>;  // and whether it has stopped
+  const auto sees = [&](Look look, const Ranks& expected) {
+    return eventually([&] {
+      Ranks ranks;
+      for (const auto& each : look_at_siblings(look).processes) ranks.emplace_back(each.rank, each.stopped);
+      return ranks == expected;
+    });
+  };
+  if (!sees(Look::at_all, {{3, false}})) return 1;
+  std::ofstream{mark};
+  if (!sees(Look::for_others, {{5, false}})) return 2;
+  ::kill(other, SIGSTOP);
+  if (!sees(Look::at_all, {{5, true}})) return 3;
+  if (!sees(Look::for_others, {{5, false}})) return 4;
+  ::kill(other, SIGKILL);
+  // The launcher has not waited for it, so the system still lists it.
+  return sees(Look::at_all, {}) ? 0 : 5;
+}
+
 }  // namespace
+
+TEST_CASE("a rank remembers which ranks its launcher's processes are, and looks whether they run") {
+  const TemporaryDirectory folder;
+  const std::string mark = folder.path() / "goes-on";
+  ChildProcess launcher{[&] {
+    ::prctl(PR_SET_NAME, "sh");
+    ::setenv("OMPI_COMM_WORLD_RANK", "3", 1);
+    const std::string script =
+        "until [ -e " + mark + " ]; do sleep 0.01; done; export OMPI_COMM_WORLD_RANK=5; exec sleep 60";
+    const ChildProcess other{[&] { return ::execl("/bin/sh", "sh", "-c", script.c_str(), nullptr); }};
+    ChildProcess rank{[&] { return see_other_rank(other.id(), mark); }};
+    return rank.wait();
+  }};
+  CHECK(launcher.wait() == 0);
+}
+
+TEST_CASE("a deadline is kept while the ranks are watched, and at rest") {
+  using namespace std::chrono_literals;
+  std::atomic<int> late = 0;
+  SiblingWatch watch{
+      {.doing = "starting", .patience = 60s, .for_other_nodes = 60s, .signals = KeptSignals::Keep::none}};
+  for (const int expected : {1, 2}) {
+    watch.set_deadline(1ms, [&] { ++late; });
+    CHECK(eventually([&] { return late == expected; }));
+    watch.rest();
+  }
+}
 
 TEST_CASE("others see how far a process has come into the job") {
   const TemporaryDirectory folder;

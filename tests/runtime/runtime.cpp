@@ -82,6 +82,13 @@ TEST_CASE("a failure that is reported, and that nothing catches, ends the job as
   CHECK_THAT(reason(outcome), Catch::Contains("failed: uncaught in a step"));
 }
 
+TEST_CASE("a rank that fails does not wait for others that work") {
+  const Outcome outcome = exits(2, "uncaught-while-others-work", 1);
+  CHECK(outcome.exit_code == 4);
+  CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica 1 (worker:1") &&
+                                  Catch::Contains("failed: uncaught while others work"));
+}
+
 TEST_CASE("with mpirun -q the sentence is the last line") {
   if (!can_be_quiet) return;
   const Outcome outcome = exits(2, "uncaught-in-step", 1, {"-q"});
@@ -179,8 +186,8 @@ TEST_CASE("ranks that use two groups in different orders end with one line that 
       reason(outcome),
       Catch::StartsWith("lockstep: replica 0 (worker:0, host ") &&
           Catch::Contains(") and replica 1 have waited for each other for 1 s: replica 0 (") &&
-          Catch::Contains("waiting at reduction #1 (exits.cpp:168); replica 1 (worker:1, host ") &&
-          Catch::Contains("waiting at reduction #1 (exits.cpp:169); expected every rank to block in its groups in "));
+          Catch::Contains("waiting at reduction #1 (exits.cpp:172); replica 1 (worker:1, host ") &&
+          Catch::Contains("waiting at reduction #1 (exits.cpp:173); expected every rank to block in its groups in "));
 }
 
 TEST_CASE("a rank that does not come to make a group is named") {
@@ -195,7 +202,7 @@ TEST_CASE("a failure in a group of some of the ranks ends the job with its line,
   CHECK(outcome.exit_code == 4);
   CHECK_THAT(reason(outcome), Catch::StartsWith("lockstep: replica 1 (worker:1, host ") &&
                                   Catch::EndsWith(") failed: failed in a group; it was in step 1, computing "
-                                                  "(exits.cpp:165)"));
+                                                  "(exits.cpp:169)"));
 }
 
 TEST_CASE("a pause of the whole job is nobody's lateness") {

@@ -17,7 +17,6 @@
 #include "core/comm/mpi/mpi_handle.hpp"
 #include "core/control/exceptions.hpp"
 #include "core/watch/report_claim.hpp"
-#include "job/runtime/mpi_session.hpp"
 #include "job/runtime/siblings.hpp"
 
 namespace lockstep {
@@ -46,7 +45,7 @@ std::exception_ptr unknown_exception() {
 
 }  // namespace
 
-JobEnd::JobEnd(Job& job, std::string name, const RuntimeOptions& options, Deadline& others_come,
+JobEnd::JobEnd(Job& job, std::string name, const RuntimeOptions& options, MpiSession& session,
                std::function<void(EndOfMpi)> end_runtime)
     : job_{job},
       meeting_{job.meeting()},
@@ -54,7 +53,7 @@ JobEnd::JobEnd(Job& job, std::string name, const RuntimeOptions& options, Deadli
       is_guest_{options.communicator.has_value()},
       reports_{options.on_failure == RuntimeOptions::OnFailure::report},
       speaks_{!reports_},
-      others_come_{others_come},
+      session_{session},
       end_runtime_{std::move(end_runtime)},
       previous_{std::set_terminate(on_terminate)} {
   current = this;
@@ -165,7 +164,7 @@ void JobEnd::announce(const std::exception_ptr& exception) {
   // After a data collective that failed, or on another thread, this rank cannot meet the others.
   if (job_.has_failed() || std::this_thread::get_id() != thread_) return;
   if (!reports_)
-    others_come_.set(until_others_come, [this, &exception] {
+    session_.set_deadline(until_others_come, [this, &exception] {
       try {
         alone(told(exception), exit_code_of(exception));
       } catch (...) {
@@ -177,7 +176,7 @@ void JobEnd::announce(const std::exception_ptr& exception) {
   } catch (...) {
     // Job::known says what came of it.
   }
-  others_come_.clear();
+  session_.clear_deadline();
 }
 
 void JobEnd::say(const AgreedFailure& failure) {
@@ -263,7 +262,7 @@ bool JobEnd::exit_with_others(const std::string& what, Error::ExitCode code) {
   } catch (...) {
     failed = std::current_exception();
   }
-  others_come_.clear();
+  session_.clear_deadline();
   if (!failed) {
     has_left(false);
     return true;
@@ -290,7 +289,7 @@ void JobEnd::exited(int status) {
   };
   if (may_meet()) {
     // The end of a job that has gone well may have to wait for a rank that still writes what it has made.
-    if (status != 0) others_come_.set(until_others_come, std::ref(end_alone));
+    if (status != 0) session_.set_deadline(until_others_come, std::ref(end_alone));
     if (exit_with_others(what, static_cast<Error::ExitCode>(code))) return retire(EndOfMpi::runtime);
   }
   // A rank alone may end as it likes: nobody waits for it.

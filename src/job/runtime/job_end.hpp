@@ -15,10 +15,10 @@
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/job/runtime/runtime.hpp>
 
-#include "core/base/deadline.hpp"
 #include "core/control/job.hpp"
 #include "core/control/meeting_point.hpp"
 #include "core/control/phase_table.hpp"
+#include "job/runtime/mpi_session.hpp"
 
 namespace lockstep {
 
@@ -29,10 +29,10 @@ class JobEnd {
   /// Who ends MPI after the runtime has ended.
   enum class EndOfMpi : std::uint8_t { runtime, program };
 
-  /// Reads `communicator` and `on_failure` from `options`. `others_come` limits the wait for them. Calls `end_runtime`
+  /// Reads `communicator` and `on_failure` from `options`. `session` limits the wait for others. Calls `end_runtime`
   /// when all ranks have left the job by exit or by the program's MPI_Finalize, so that nobody destroys the runtime
   /// before; it must not throw.
-  JobEnd(Job& job, std::string name, const RuntimeOptions& options, Deadline& others_come,
+  JobEnd(Job& job, std::string name, const RuntimeOptions& options, MpiSession& session,
          std::function<void(EndOfMpi)> end_runtime);
   JobEnd(const JobEnd&) = delete;
   ~JobEnd();
@@ -115,7 +115,7 @@ class JobEnd {
   bool is_retired_ = false;  ///< the runtime has ended before it was destroyed
   pid_t process_ = ::getpid();
   std::thread::id thread_ = std::this_thread::get_id();  ///< the only one that meets other ranks
-  Deadline& others_come_;
+  MpiSession& session_;
   std::function<void(EndOfMpi)> end_runtime_;
   int finalize_hook_ = MPI_KEYVAL_INVALID;
   std::terminate_handler previous_;

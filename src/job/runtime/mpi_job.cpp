@@ -100,7 +100,7 @@ MpiJob::MpiJob(int& argc, char**& argv, const RuntimeOptions& given)
       ending_signals{std::in_place, kept_by(given)},
       session{argc, argv, given},
       job{meet_ranks(given.communicator, session.world_ranks())},
-      end{*job, meeting().names()[static_cast<std::size_t>(job->rank())], given, others_come,
+      end{*job, meeting().names()[static_cast<std::size_t>(job->rank())], given, session,
           [this](JobEnd::EndOfMpi end_of_mpi) {
             finish(end_of_mpi);
             if (end_of_mpi == JobEnd::EndOfMpi::program) return;
@@ -212,6 +212,7 @@ void MpiJob::watch(RuntimeOptions::OnTermination on_termination) {
 
 std::vector<std::string> MpiJob::gather_texts(const std::string& text) {
   const auto [longest, unused] = channel().max({text.size(), 0});
+  if (longest == 0) return std::vector<std::string>(static_cast<std::size_t>(job->size()));
   std::string mine = text;
   mine.resize(longest + 1);
   std::string all(mine.size() * static_cast<std::size_t>(job->size()), '\0');
@@ -237,9 +238,10 @@ void MpiJob::compare_options(const std::string& more) {
 }
 
 void MpiJob::compare_inherited_states() {
-  std::vector<InheritedState> states;
-  for (const std::string& each : gather_texts(to_text(inherited))) states.push_back(parse_inherited_state(each));
+  const std::vector<std::string> texts = gather_texts(to_text(inherited));
   if (job->rank() != 0) return;
+  std::vector<InheritedState> states;
+  for (const std::string& each : texts) states.push_back(parse_inherited_state(each));
   for (const std::string& each : doubts_about(states, node.of_rank, names.all())) log::warning(each);
 }
 
@@ -268,11 +270,12 @@ void MpiJob::read_cluster() {
     } else {
       ranks.emplace(ClusterSpec::one_task_per_rank(job->size()), job->size());
     }
+    if (text.empty()) return;  // and names no node
     ranks->require_tasks_on_one_node(hosts);
     ranks->require_tasks_where_named(hosts);
   });
-  if (const std::string doubt = ranks->doubt_about_nodes(hosts); job->rank() == 0 && !doubt.empty())
-    log::warning(doubt);
+  if (job->rank() == 0 && !text.empty())
+    if (const std::string doubt = ranks->doubt_about_nodes(hosts); !doubt.empty()) log::warning(doubt);
 
   const auto task_texts =
       gather_texts(own && own->task ? fmt::format("{} {}", own->task->type, own->task->index) : std::string{});

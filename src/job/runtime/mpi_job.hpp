@@ -11,7 +11,6 @@
 
 #include <lockstep/job/runtime/runtime.hpp>
 
-#include "core/base/deadline.hpp"
 #include "core/cluster/rank_map.hpp"
 #include "core/control/announced_failure.hpp"
 #include "core/control/channel.hpp"
@@ -34,11 +33,10 @@ std::vector<std::string> plain_names(int ranks, std::span<const int> world_ranks
 
 /// Members in order of acquisition; they are destroyed in reverse.
 struct MpiJob {
-  std::string launch;                              ///< what is doubtful about how the process was started
-  InheritedState inherited;                        ///< before MPI, whose threads begin with the modes of this one
-  KeptSignals signals;                             ///< held through all watches, which take turns
-  std::optional<EndingSignals> ending_signals;     ///< found before MPI starts, noted while the node has a table
-  Deadline others_come{"for the end of the job"};  ///< before MPI: once the ranks have met, none may lack it alone
+  std::string launch;                           ///< what is doubtful about how the process was started
+  InheritedState inherited;                     ///< before MPI, whose threads begin with the modes of this one
+  KeptSignals signals;                          ///< held through all watches, which take turns
+  std::optional<EndingSignals> ending_signals;  ///< found before MPI starts, noted while the node has a table
   MpiSession session;
   std::shared_ptr<Job> job;
   JobEnd end;

@@ -260,8 +260,9 @@ void MpiSession::end() noexcept {
     // While others still watch, they name a rank that stops.
     if (is_launched_) be_continued_after(patience_ + for_end_elsewhere);
     if (phases_) phases_->count_finished();
-    // Not for ever: the watch would end this process.
-    while (phases_ && !have_all_finished()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    // Not for ever: the watch would end this process. Many ranks that look often would hold up those that still end.
+    const std::chrono::microseconds between_looks{1000 + 100 * ranks_on_node_.size()};
+    while (phases_ && !have_all_finished()) std::this_thread::sleep_for(between_looks);
   }
   watch_.reset();
 }

@@ -41,6 +41,12 @@ class MpiSession {
   /// LOCAL. While the job starts, what this rank reports is claimed in the table too, which must live until `started`.
   void claim_in(PhaseTable& table) { watch_->claim_in(table); }
 
+  /// See SiblingWatch. After the end of MPI there are none.
+  void set_deadline(std::chrono::duration<double> time, std::function<void()> late) {
+    if (watch_) watch_->set_deadline(time, std::move(late));
+  }
+  void clear_deadline() { set_deadline({}, nullptr); }
+
   /// The ranks in MPI_COMM_WORLD of a guest's replicas; empty without a guest.
   const std::vector<int>& world_ranks() const { return world_ranks_; }
 

@@ -28,6 +28,7 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 constexpr Seconds tick{0.05};
+constexpr int ticks_a_claim = 5;  // between looks for one
 constexpr Seconds gap{0.5};
 constexpr Seconds between_looks{0.25};
 // mpirun tells one rank after the other to end, and they look at each other then.
@@ -90,6 +91,32 @@ void SiblingWatch::give(Task task) {
   (void)!::write(wake_.get(), &one, sizeof one);
 }
 
+void SiblingWatch::set_deadline(std::chrono::duration<double> time, std::function<void()> late) {
+  {
+    const std::lock_guard lock{mutex_};
+    left_ = time;
+    late_ = std::move(late);
+  }
+  changed_.notify_all();
+}
+
+void SiblingWatch::stay_at_rest() {
+  std::unique_lock lock{mutex_};
+  rests_ = true;
+  changed_.notify_all();
+  if (!late_) return changed_.wait(lock, [this] { return task_ != Task::rest || late_; });
+  const auto before = std::chrono::steady_clock::now();
+  changed_.wait_for(lock, tick / 5, [this] { return task_ != Task::rest; });
+  lock.unlock();
+  count_down(std::chrono::steady_clock::now() - before);
+}
+
+void SiblingWatch::count_down(Seconds time) {
+  const std::lock_guard lock{mutex_};
+  left_ -= std::min(time, 2 * tick);
+  if (late_ && left_ <= Seconds{0}) std::exchange(late_, nullptr)();
+}
+
 /// Forgets what it has seen.
 void SiblingWatch::begin() {
   reported_ = false;
@@ -106,10 +133,7 @@ void SiblingWatch::run() {
   (void)::pthread_setname_np(::pthread_self(), thread_of_runtime);
   while (task_ != Task::end) {
     if (task_ == Task::rest) {
-      std::unique_lock lock{mutex_};
-      rests_ = true;
-      changed_.notify_all();
-      changed_.wait(lock, [this] { return task_ != Task::rest; });
+      stay_at_rest();
       continue;
     }
     try_to([this] { remember_siblings(); });
@@ -156,11 +180,12 @@ void SiblingWatch::count_tick() {
   waited_ += tick;
   // A daemon that loses mpirun ends at once, and may leave us behind.
   if (::getppid() != launcher_) end_without_launcher(Error::ExitCode::stall);
-  reported_ = reported_ || report_is_claimed();
+  static_assert(2 * ticks_a_claim * tick < until_claim_is_seen);
+  if (++ticks_ % ticks_a_claim == 0) reported_ = reported_ || report_is_claimed();
 }
 
-SiblingView SiblingWatch::siblings() const {
-  SiblingView all = look_at_siblings();
+SiblingView SiblingWatch::siblings(Look look) const {
+  SiblingView all = look_at_siblings(look);
   if (!options_.only.empty())
     std::erase_if(all.processes, [&](const SiblingView::Process& each) { return !options_.only.contains(each.rank); });
   return all;
@@ -175,7 +200,7 @@ std::set<int> SiblingWatch::ranks_expected_here() const {
 void SiblingWatch::remember_siblings() {
   const int all = ranks_on_this_node();
   if (!launched_ || (all > 0 && static_cast<int>(seen_.size()) >= all)) return;
-  for (const auto& each : siblings().processes) seen_.insert(each.rank);
+  for (const auto& each : siblings(Look::for_others).processes) seen_.insert(each.rank);
 }
 
 SiblingWatch::Wake SiblingWatch::wait() {
@@ -183,11 +208,13 @@ SiblingWatch::Wake SiblingWatch::wait() {
   pollfd waits[]{{signals_.descriptor(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {launcher_end_.get(), POLLIN, 0}};
   const auto before = std::chrono::steady_clock::now();
   ::poll(waits, std::size(waits), static_cast<int>(tick / std::chrono::milliseconds{1}));
+  const Seconds waited = std::chrono::steady_clock::now() - before;
   // This process was stopped itself, and may be told to end because of that.
-  if (std::chrono::steady_clock::now() - before > gap) {
+  if (waited > gap) {
     seen_.clear();
     stopped_.clear();
   }
+  count_down(waited);
   // SIGTERM first: on the way out, its message would be lost.
   if (waits[0].revents) return Wake::told;
   std::uint64_t tasks = 0;
@@ -199,9 +226,9 @@ bool SiblingWatch::is_impatient_since(Seconds waited) const {
   return options_.patience.count() > 0 && waited >= options_.patience;
 }
 
-/// How long until the next look of a watch that is patient still.
+/// How long until the next look of a watch that is patient still. Each of n ranks looks at n.
 SiblingWatch::Seconds SiblingWatch::until_impatient() const {
-  return std::clamp(options_.patience / 8, between_looks, Seconds{2});
+  return std::clamp(options_.patience / 8, between_looks, std::max(Seconds{2}, ranks_on_this_node() * tick));
 }
 
 /// Ranks that are seen to be stopped look after look. One that is stopped for less than the patience is no stall.

@@ -66,6 +66,11 @@ class SiblingWatch {
   /// Watches from anew, at rest or not, with other options but for the signals.
   void resume(Options options);
 
+  /// Calls `late` on the thread after `time`, at rest or not, unless `clear_deadline` comes first, which blocks while a
+  /// call is running. `late` must not throw. A pause of the process is none of the time.
+  void set_deadline(std::chrono::duration<double> time, std::function<void()> late);
+  void clear_deadline() { set_deadline({}, nullptr); }
+
  private:
   using Seconds = std::chrono::duration<double>;
   enum class Wake { tick, told };
@@ -79,11 +84,13 @@ class SiblingWatch {
 
   void run();
   void give(Task task);
+  void stay_at_rest();
+  void count_down(Seconds time);
   void begin();
   void look_around();
   void look_for_trouble(bool ends);
   void count_tick();
-  SiblingView siblings() const;
+  SiblingView siblings(Look look = Look::at_all) const;
   std::set<int> ranks_expected_here() const;
   void remember_siblings();
   Wake wait();
@@ -117,6 +124,7 @@ class SiblingWatch {
   Seconds next_look_{0};
   Seconds waited_{0};
   Seconds looked_at_{0};
+  int ticks_ = 0;
   std::map<int, Seconds> stopped_;  ///< for how long a rank has been seen to be stopped
   std::set<std::string> observed_;  ///< what was said of stalls that do not end the job
   std::set<int> seen_;              ///< ranks seen since this watch's last gap
@@ -127,7 +135,9 @@ class SiblingWatch {
   std::condition_variable changed_;
   std::atomic<Task> task_ = Task::watch;
   bool rests_ = false;
-  std::thread thread_;  ///< the last, as it uses the others
+  std::function<void()> late_;  ///< empty without a deadline
+  Seconds left_{0};             ///< until it is called
+  std::thread thread_;          ///< the last, as it uses the others
 };
 
 }  // namespace lockstep

@@ -1,12 +1,15 @@
 #include "job/runtime/siblings.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string_view>
 #include <system_error>
 
@@ -73,6 +76,8 @@ struct Status {
   std::string name;
   char state = 0;
   pid_t parent = 0;
+  unsigned long began = 0;  ///< when, in ticks of the system
+  unsigned long bytes = 0;  ///< of its memory: none any more when it ends
 };
 
 std::optional<Status> status_of(pid_t process) {
@@ -83,30 +88,48 @@ std::optional<Status> status_of(pid_t process) {
   const auto begin = line.find('(');
   const auto end = line.rfind(')');
   if (end == std::string::npos || end + 4 > line.size()) return std::nullopt;
-  return Status{line.substr(begin + 1, end - begin - 1), line[end + 2], std::atoi(line.c_str() + end + 4)};
+  Status status{.name = line.substr(begin + 1, end - begin - 1)};
+  // Its fields 3, 4, 22 and 23.
+  (void)std::sscanf(line.c_str() + end + 2,
+                    "%c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lu %lu", &status.state,
+                    &status.parent, &status.began, &status.bytes);
+  return status;
 }
 
-/// As "NAME=value".
-std::vector<std::string> environment_of(pid_t process) {
+/// As "NAME=value", each with a zero at its end.
+std::string environment_of(pid_t process) {
   std::ifstream file = open_file(fmt::format("/proc/{}/environ", process));
-  std::vector<std::string> variables;
-  for (std::string variable; std::getline(file, variable, '\0');) variables.push_back(variable);
+  std::string variables;
+  for (std::array<char, 4096> part; file.read(part.data(), part.size()) || file.gcount() > 0;)
+    variables.append(part.data(), static_cast<std::size_t>(file.gcount()));
   note_lack(file);
   return variables;
 }
 
-ReadVariable reading(const std::vector<std::string>& variables) {
-  return [&variables](std::string_view name) -> const char* {
-    for (const std::string& each : variables)
-      if (each.size() > name.size() && each.starts_with(name) && each[name.size()] == '=')
-        return each.c_str() + name.size() + 1;
-    return nullptr;
-  };
+/// What follows `beginning` in the first variable that begins so; null if none does.
+const char* after(std::string_view beginning, const std::string& variables) {
+  std::size_t first = 0;
+  while (variables.compare(first, beginning.size(), beginning) != 0) {
+    first = variables.find('\0', first);
+    if (first++ == variables.npos) return nullptr;
+  }
+  return variables.c_str() + first + beginning.size();
 }
+
+ReadVariable reading(const std::string& variables) {
+  return [&variables](std::string_view name) { return after(fmt::format("{}=", name), variables); };
+}
+
+/// The rank of a process that was seen before. Environments are long, and each rank looks at those of all.
+struct Known {
+  int rank;
+  unsigned long began;  ///< see Status
+};
+thread_local std::map<pid_t, Known> known_processes;
 
 /// By the environment that this process was started with: MPI without a launcher sets such variables too.
 std::optional<LaunchPlace> own_place() {
-  static const std::vector<std::string> variables = environment_of(::getpid());
+  static const std::string variables = environment_of(::getpid());
   return place_in(reading(variables));
 }
 
@@ -126,18 +149,30 @@ std::vector<int> SiblingView::missing(const std::set<int>& ranks) const {
   return missing;
 }
 
-SiblingView look_at_siblings() {
+SiblingView look_at_siblings(Look look) {
   SiblingView view;
   has_lacked_files = false;
   const pid_t parent = ::getppid();
   const auto launcher = status_of(parent);
   for (const pid_t process : candidates(parent)) {
+    const auto known = known_processes.find(process);
+    if (look == Look::for_others && known != known_processes.end()) {
+      view.processes.push_back({known->second.rank, false, process});
+      continue;
+    }
     const auto status = status_of(process);
     if (!status || status->parent != parent) continue;
-    const auto variables = environment_of(process);
+    if (known != known_processes.end() && known->second.began == status->began && status->bytes > 0) {
+      view.processes.push_back({known->second.rank, status->state == 'T', process});
+      continue;
+    }
+    const std::string variables = environment_of(process);
+    // Until it runs its own program, which has another environment.
+    const bool is_copy = launcher && status->name == launcher->name;
     if (const auto place = place_in(reading(variables))) {
       view.processes.push_back({place->rank, status->state == 'T', process});
-    } else if (variables.empty() || (launcher && status->name == launcher->name)) {
+      if (!is_copy) known_processes[process] = {place->rank, status->began};
+    } else if (variables.empty() || is_copy) {
       ++view.nameless;
     }
   }
@@ -187,8 +222,9 @@ bool has_sibling_with(const std::string& variable) {
   return std::ranges::any_of(candidates(parent), [&](pid_t process) {
     const auto status = status_of(process);
     if (!status || status->parent != parent) return false;
-    const auto variables = environment_of(process);
-    return std::ranges::find(variables, variable) != variables.end();
+    const std::string variables = environment_of(process);
+    const char* const rest = after(variable, variables);
+    return rest && *rest == '\0';
   });
 }
 

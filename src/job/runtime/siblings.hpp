@@ -31,7 +31,11 @@ struct SiblingView {
   std::vector<int> missing(const std::set<int>& ranks) const;
 };
 
-SiblingView look_at_siblings();
+enum class Look : std::uint8_t {
+  at_all,
+  for_others,  ///< than were seen before by this thread. Those are not looked at, and said to run
+};
+SiblingView look_at_siblings(Look look = Look::at_all);
 
 /// The name of a thread that each process has which makes a runtime: other processes can see it.
 inline constexpr const char* thread_of_runtime = "lockstep-watch";

@@ -107,12 +107,6 @@ int ReplicaGroup::size() const {
   return data_->size();
 }
 
-std::vector<std::string> ReplicaGroup::device_names() const {
-  std::vector<std::string> names;
-  for (const int rank : ranks_) names.push_back(name_device_(rank));
-  return names;
-}
-
 int ReplicaGroup::ranks_of_node() const {
   return static_cast<int>(std::ranges::count(node_of_rank(), node()));
 }

@@ -94,7 +94,11 @@ class ReplicaGroup {
   void set_device_names(NameDevice name_device) { name_device_ = std::move(name_device); }
 
   /// One for each rank, and that of this rank. They are made at the call: a job of many ranks keeps none.
-  std::vector<std::string> device_names() const;
+  std::vector<std::string> device_names() const {
+    std::vector<std::string> names;
+    for (const int rank : ranks_) names.push_back(name_device_(rank));
+    return names;
+  }
   std::string device_name() const { return name_device_(ranks_[static_cast<std::size_t>(rank())]); }
 
   /// COLL. Makes a strategy's reductions, on both planes. The reductions never throw: a failure ends the job.
