@@ -176,6 +176,11 @@ void add_scale(OptionParser& parser, ScaleOptions& scale, CommandLine& line) {
                 [&](const std::string& option, const std::string& text) {
                   scale.seed = static_cast<std::uint64_t>(parse_count(option, text, 0));
                 });
+  parser.option("--watched", "N",
+                fmt::format("Up to so many ranks, their watchdogs run as well (default {})", scale.watched),
+                [&](const std::string& option, const std::string& text) {
+                  scale.watched = static_cast<int>(parse_count(option, text, 0, most_simulated));
+                });
   add_json(parser, line.json);
 }
 

@@ -18,8 +18,10 @@
 #include "core/control/meeting_point.hpp"
 #include "core/control/phase_table.hpp"
 #include "core/control/rounds.hpp"
+#include "core/watch/heartbeat_message.hpp"
 #include "job/sim/network.hpp"
 #include "job/sim/virtual_time.hpp"
+#include "job/sim/watched_ranks.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/inside.hpp"
@@ -118,6 +120,34 @@ class ScaledJob {
     return fault;
   }
 
+  /// Heartbeats of a second in which nothing happens, and from the end of a rank, or its stop, to the line about it.
+  std::vector<ScaledPart> measure_watchdogs() {
+    using sim::WatchedRanks;
+    std::vector<ScaledPart> parts;
+    for (const auto fault : {WatchedRanks::Fault::dies, WatchedRanks::Fault::stops}) {
+      const int culprit = ranks_ / 2;
+      WatchedRanks job{{.nodes = (ranks_ + on_node_ - 1) / on_node_,
+                        .ranks_a_node = on_node_,
+                        .longest_latency = network_.links().between.latency,
+                        .seed = options_.seed}};
+      job.run_for(WatchedRanks::Seconds{1});
+      (void)job.take_traffic();  // of the start
+      job.run_for(WatchedRanks::Seconds{1});
+      if (parts.empty()) parts.push_back(heartbeats(job.take_traffic()));
+      const double before = job.now();
+      job.strike(culprit, fault);
+      job.run_until_said(WatchedRanks::Seconds{60});
+      const bool is_gone = fault == WatchedRanks::Fault::dies;
+      const std::string told = fmt::format("replica {} {} ", culprit, is_gone ? "is gone:" : "has stopped:");
+      if (job.lines().size() != 1 || !job.lines().front().text.starts_with(told))
+        note(fmt::format("{} ranks: {} lines about replica {}; expected one", ranks_, job.lines().size(), culprit));
+      const double said = job.lines().empty() ? 0 : job.lines().front().at - before;
+      parts.push_back({is_gone ? "gone" : "silent", std::vector<sim::Traffic>(count()),
+                       std::chrono::round<std::chrono::microseconds>(WatchedRanks::Seconds{said})});
+    }
+    return parts;
+  }
+
   Row row_of(const ScaledPart& measured) const {
     const auto of_all = [&](auto&& number) {
       std::int64_t largest = 0, sum = 0;
@@ -171,6 +201,17 @@ class ScaledJob {
     for (const std::int64_t bytes : options_.bytes) all.push_back("sum:" + size_text(bytes));
     all.emplace_back("step");
     return all;
+  }
+
+  /// The row has the most that a rank sends, and the mean.
+  ScaledPart heartbeats(const sim::WatchedRanks::Traffic& second) const {
+    const auto sent = [](double datagrams) {
+      const auto messages = static_cast<std::int64_t>(datagrams + 0.5);
+      return sim::Traffic{.own = {messages, messages * static_cast<std::int64_t>(sealed_heartbeat_bytes)}};
+    };
+    ScaledPart part{"heartbeat", std::vector<sim::Traffic>(count(), sent(second.mean))};
+    part.sent.front() = sent(second.most);
+    return part;
   }
 
   void note(std::string wrong) {
@@ -270,6 +311,8 @@ std::string bench_scale(Runtime& runtime, const ScaleOptions& options, const Add
     const Time agreement = measured[1].length;
     for (const Fault::Kind kind : {Fault::Kind::die, Fault::Kind::stop})
       add(job.row_of(job.measure_fault(kind, agreement)));
+    if (ranks <= options.watched && ranks % std::min(ranks, options.ranks_per_node) == 0)
+      for (const ScaledPart& each : job.measure_watchdogs()) add(job.row_of(each));
     if (wrong.empty()) wrong = job.wrong();
   }
   return wrong;

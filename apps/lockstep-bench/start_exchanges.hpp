@@ -8,6 +8,6 @@ struct StartExchanges {
   int agreements;   ///< and other maxima that take as many messages
   int collectives;  ///< MPI's own, the making of communicators among them
 };
-constexpr StartExchanges start_exchanges{16, 20};
+constexpr StartExchanges start_exchanges{16, 18};
 
 }  // namespace lockstep::bench

@@ -259,7 +259,8 @@ TEST_CASE("scale counts what simulated ranks send, and tells all of them of a de
   const Benched benched = bench(1, {"scale", "--ranks", "2,64", "--bytes", "8,64K", "--seed", "1"});
   check_head(benched.json, "scale", 1);
   const Json& rows = benched.json["rows"];
-  const std::vector<std::string> all{"start", "agreement", "sum:8", "sum:64K", "step", "death", "stop"};
+  const std::vector<std::string> all{"start", "agreement", "sum:8",     "sum:64K", "step",
+                                     "death", "stop",      "heartbeat", "gone",    "silent"};
   REQUIRE(rows.size() == 2 * all.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Json& row = rows[i];
@@ -276,6 +277,10 @@ TEST_CASE("scale counts what simulated ranks send, and tells all of them of a de
     if (what == "sum:8") CHECK(row["mpi"] == (ranks == 2 ? 1 : 6));
     if (what == "death") CHECK(row["time"] == 50'000);
     if (what == "stop") CHECK(row["time"] == 60'000'000);
+    // Ten a second to each of five nodes that are near.
+    if (what == "heartbeat") CHECK(row["own"] == (ranks == 2 ? 0 : 50));
+    if (what == "gone") CHECK(row["time"] < 1'000'000);
+    if (what == "silent") CHECK((row["time"] > 9'900'000 && row["time"] < 15'000'000));
     CHECK(row["table"] > 100);
   }
   check_refused(refuse(2, {"scale"}), {"scale in a job of 2 ranks: expected one"});

@@ -1,4 +1,4 @@
-// A phase table of three rows: the test's own and two for ranks that it forks.
+// A phase table: the test's own row, and others for ranks that it forks.
 #pragma once
 
 #include <chrono>
@@ -27,13 +27,13 @@ inline Tag merge_tag() {
 
 /// A table of which this process writes row 0, and children the others.
 struct Table {
-  static constexpr int row_count = 3;
+  const int row_count;
 
-  SharedMemory memory = SharedMemory::create(PhaseTable::bytes_for(row_count));
+  SharedMemory memory{SharedMemory::create(PhaseTable::bytes_for(row_count))};
   std::vector<SharedMemory> opened;
   PhaseTable rows;
 
-  Table() : rows{own_row()} {}
+  explicit Table(int ranks = 3) : row_count{ranks}, rows{own_row()} {}
 
   PhaseTable own_row() {
     for (int row = 0; row < row_count; ++row)

@@ -51,9 +51,8 @@ class Watched {
 
   Watched(Table& table, WatchdogOptions options)
       : table_{table},
-        watchdog_{std::in_place, table.rows,
-                  std::vector<std::string>{"replica 0 (host a)", "replica 1 (host a)", "replica 2 (host a)"},
-                  std::move(options), [this](Error::ExitCode code, Reach) {
+        watchdog_{std::in_place, table.rows, names(table.row_count), std::move(options),
+                  [this](Error::ExitCode code, Reach) {
                     code_ = code;
                     ++ends_;
                   }} {}
@@ -74,6 +73,12 @@ class Watched {
   void stop() { watchdog_.reset(); }
 
  private:
+  static std::vector<std::string> names(int rows) {
+    std::vector<std::string> names;
+    for (int row = 0; row < rows; ++row) names.push_back("replica " + std::to_string(row) + " (host a)");
+    return names;
+  }
+
   Table& table_;
   CapturedStderr stderr_;
   std::atomic<Error::ExitCode> code_{Error::ExitCode::done};
@@ -99,6 +104,17 @@ TEST_CASE("a process that ends without a word is gone") {
         "lockstep: replica 1 (host a) is gone: its process ended; it was before the first step, computing after "
         "merge_call #5 "
         "(trainer.cpp:120)\n");
+}
+
+TEST_CASE("a process whose end its two neighbours see at once is gone for others of its node, too") {
+  Table table{5};
+  ChildRank child{table, 3, beat_for_ever};
+  REQUIRE(table.has_beaten(3));
+  Watched watched{table, 1000};
+  REQUIRE(watched.looked_around(2));
+  child.signal(SIGKILL);
+  CHECK(watched.ended_the_job());
+  CHECK_THAT(watched.line(), Catch::StartsWith("lockstep: replica 3 (host a) is gone: its process ended"));
 }
 
 TEST_CASE("a guest sees that SIGTERM ended a process, and gives its own time to come") {

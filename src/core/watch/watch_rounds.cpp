@@ -7,9 +7,6 @@
 namespace lockstep {
 namespace {
 
-// A rank that was told to end has less than a second.
-constexpr std::uint64_t ticks_a_round_if_told = 2;
-
 std::vector<PhaseTable::Snapshot> rows_of(const PhaseTable& table) {
   std::vector<PhaseTable::Snapshot> rows;
   for (int row = 0; row < table.rows(); ++row) rows.push_back(table.read(row));
@@ -37,7 +34,8 @@ void WatchRounds::beat(Heartbeat heartbeat, bool told) {
 /// ends.
 void WatchRounds::send_around(Heartbeat heartbeat, bool told) {
   if (job_.nodes.are_all_near()) return;
-  const std::uint64_t round = told ? ticks_a_round_if_told : job_.ticks_a_round();
+  // A rank that was told to end has less than a second.
+  const std::uint64_t round = told ? std::max<std::uint64_t>(2, job_.ticks_a_round() / 4) : job_.ticks_a_round();
   const bool is_round = is_passing() && (heartbeat == Heartbeat::last || ticks_ - sent_around_at_ >= round);
   const std::uint32_t line = table_.open_line();
   const bool is_news = sent_around_at_ == 0 || (job_.row == 0 && line != line_sent_around_);

@@ -40,6 +40,9 @@ class WatchRounds {
   /// Asks hosts where that decides, which waits. Their answers are added to what is seen.
   Judgement judge(Observation& seen) const;
 
+  /// How long the rank of that row has shown no heartbeat, as far as it was judged.
+  std::uint64_t silent_ticks(int row) const { return state_.peers[static_cast<std::size_t>(row)].life.silent_ticks; }
+
   /// What was judged holds. If this rank wishes for the rows of all, it says so.
   void keep(Judgement& judged);
 

@@ -88,10 +88,9 @@ class Watchdog::Thread {
         stop_{::eventfd(0, EFD_CLOEXEC)},
         signals_{options_.signals} {
     waits_ = {{stop_.get(), POLLIN, 0}, {signals_.descriptor(), POLLIN, 0}};
-    for (int row = 0; row < table_.rows(); ++row) {
-      processes_.push_back(open_process(row));
-      waits_.push_back({processes_.back().get(), POLLIN, 0});
-    }
+    processes_.resize(static_cast<std::size_t>(table_.rows()));
+    for (const int row : neighbours()) process_of(row) = open_process(row);
+    waits_.resize(2 + processes_.size(), {-1, POLLIN, 0});
     waits_.push_back({-1, POLLIN, 0});
     JobTime::look(ticked_at_, false);
     thread_ = start_thread("for the watchdog", [this] { watch(); });
@@ -117,6 +116,23 @@ class Watchdog::Thread {
  private:
   using Clock = std::chrono::steady_clock;
   using Seconds = WatchedJob::Seconds;
+
+  // Less than WatchView::terminate_spread.
+  static constexpr std::uint64_t ticks_until_looked_for = 4;
+
+  /// The ranks of this node whose end this one sees at once. Others see it, too, and each rank has two that do: a
+  /// descriptor for each process would be as many as there are ranks. Silence shows an end to the others.
+  std::vector<int> neighbours() const {
+    constexpr std::size_t most = 2;
+    const std::vector<int>& ranks = job_.nodes.ranks_on(job_.nodes.node_of(table_.row()));
+    const auto own = std::ranges::find(ranks, table_.row()) - ranks.begin();
+    std::vector<int> next;
+    for (std::size_t i = 1; i <= std::min(most, ranks.size() - 1); ++i)
+      next.push_back(ranks[(static_cast<std::size_t>(own) + i) % ranks.size()]);
+    return next;
+  }
+
+  Descriptor& process_of(int row) { return processes_[static_cast<std::size_t>(row)]; }
 
   /// Readable once the process has ended; -1 for this process, one of another node, or without pidfd.
   Descriptor open_process(int row) {
@@ -190,7 +206,9 @@ class Watchdog::Thread {
 
   void look_at(int row, Observation::Row& sight) {
     using Process = Observation::Process;
-    const int process = processes_[static_cast<std::size_t>(row)].get();
+    if (process_of(row).get() < 0 && rounds_.silent_ticks(row) == ticks_until_looked_for)
+      process_of(row) = open_process(row);
+    const int process = process_of(row).get();
     // Before its row: who leaves properly says so before it ends.
     sight.process = process < 0 ? Process::unknown : has_ended(process) ? Process::ended : Process::running;
     if (sight.process == Process::ended) sight.seen = table_.read(row);
@@ -238,7 +256,7 @@ class Watchdog::Thread {
   Wake wait_for_tick() {
     for (int row = 0; row < table_.rows(); ++row) {
       // poll skips negative descriptors. A process that left the job properly would stay readable for ever.
-      const int descriptor = processes_[static_cast<std::size_t>(row)].get();
+      const int descriptor = process_of(row).get();
       if (descriptor < 0) continue;
       const auto seen = table_.read(row);
       const bool left = seen.phase == Phase::leaving || seen.terminated || terminated_.contains(row);
@@ -366,7 +384,7 @@ class Watchdog::Thread {
   Seconds took_{0};
   Whereabouts whereabouts_;
   Observation seen_;
-  std::vector<Descriptor> processes_;  ///< by row
+  std::vector<Descriptor> processes_;  ///< by row, of those that are watched
   std::set<int> terminated_;           ///< rows whose process SIGTERM has ended, if nobody keeps it
   std::vector<pollfd> waits_;          ///< for the stop of this thread, SIGTERM, and each row's process
   Descriptor stop_;
