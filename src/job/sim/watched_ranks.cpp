@@ -84,10 +84,6 @@ class WatchedRanks::Impl {
 
   double seconds() const { return Seconds{now_}.count(); }
 
-  int ended() const {
-    return static_cast<int>(std::ranges::count_if(ranks_, [](const auto& rank) { return rank->finding.has_value(); }));
-  }
-
   Traffic take_traffic() {
     const double passed = Seconds{now_ - std::exchange(traffic_since_, now_)}.count();
     Traffic traffic;
@@ -325,10 +321,6 @@ double WatchedRanks::now() const {
 
 const std::vector<WatchedRanks::Line>& WatchedRanks::lines() const {
   return impl_->lines;
-}
-
-int WatchedRanks::ended() const {
-  return impl_->ended();
 }
 
 WatchedRanks::Traffic WatchedRanks::take_traffic() {

@@ -63,9 +63,6 @@ class WatchedRanks {
   double now() const;
   const std::vector<Line>& lines() const;
 
-  /// Ranks that have found by now that the job ends.
-  int ended() const;
-
   /// Since the last call.
   Traffic take_traffic();
 
