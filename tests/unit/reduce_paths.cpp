@@ -92,9 +92,9 @@ TEST_CASE("what a sum costs is that of its path, for the ranks and the size") {
   CHECK(cost(Path::in_shared_memory, {4, 1, 4, true, true}, mega) == Pair{0, 0});
   CHECK(cost(Path::by_messages, four, 16'384) == Pair{3, 3 * 16'384});
   CHECK(cost(Path::by_messages, four, 8 * mega) == Pair{12, 12 * mega});
-  CHECK(cost(Path::under_way, four, mega) == Pair{48, 3 * mega / 2});
+  CHECK(cost(Path::under_way, four, mega) == Pair{96, 3 * mega / 2});
   CHECK(cost(Path::two_levels, four, 16'384) == Pair{1, 16'384});
-  CHECK(cost(Path::two_levels, four, mega) == Pair{16, mega / 2});
+  CHECK(cost(Path::two_levels, four, mega) == Pair{32, mega / 2});
   CHECK(cost(Path::backend_order, four, mega) == Pair{6, 3 * mega / 2});
   CHECK(cost(Path::one_rank, four, mega) == Pair{3, 3 * mega});
 }

@@ -1,6 +1,7 @@
 // Messages between the ranks of a group, which travel while the ranks compute.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -42,6 +43,9 @@ class Messenger {
   /// rank and rank r; its own is ignored. The memory of a parcel must stay alive until the Work has been waited for,
   /// and that of `sent` unchanged. `Work::advance` moves the exchange on.
   virtual Work start(std::span<const Parcel> parcels, Lane lane) = 0;
+
+  /// Of a clock that never goes back, in whose time messages travel.
+  virtual std::chrono::duration<double> now() const { return std::chrono::steady_clock::now().time_since_epoch(); }
 };
 
 }  // namespace lockstep

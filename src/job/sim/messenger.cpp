@@ -92,6 +92,8 @@ class SimMessenger final : public Messenger {
     return Work{std::make_unique<UnderWay>(plane, rank_, number, own)};
   }
 
+  std::chrono::duration<double> now() const override { return lanes_.front().get().job().now(); }
+
  private:
   std::vector<std::reference_wrapper<Plane>> lanes_;
   int rank_;

@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
-#include "core/comm/messenger.hpp"
 #include "sync/reduce/messages.hpp"
+#include "sync/reduce/sums_under_way.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -108,7 +108,7 @@ std::optional<std::vector<std::uint8_t>> additions_over_nodes(std::span<const st
 }
 
 Cost cost_of(Path path, const Layout& layout, std::int64_t bytes) {
-  constexpr std::int64_t piece = Messenger::piece_bytes;
+  constexpr std::int64_t piece = SumsUnderWay::piece_bytes;
   const std::int64_t n = layout.ranks, m = layout.nodes, c = layout.ranks_of_node;
   switch (path) {
     case Path::in_shared_memory: return {"no messages; between two fences, each rank reads S bytes and writes S bytes"};
@@ -117,11 +117,11 @@ Cost cost_of(Path path, const Layout& layout, std::int64_t bytes) {
       return {"2 (n - 1) messages for each 4 MiB, 2 S (n - 1) / n bytes", 2 * (n - 1) * rounded_up(bytes, bucket_bytes),
               2 * bytes * (n - 1) / n};
     case Path::under_way:
-      return {"2 (n - 1) messages for each n pieces of 32 KiB, 2 S (n - 1) / n bytes",
+      return {"2 (n - 1) messages for each n pieces of 16 KiB, 2 S (n - 1) / n bytes",
               2 * (n - 1) * rounded_up(bytes, piece * n), 2 * bytes * (n - 1) / n};
     case Path::two_levels:
       if (bytes <= short_bytes) return {"m - 1 messages between nodes, (m - 1) S bytes", m - 1, (m - 1) * bytes};
-      return {"2 (m - 1) messages between nodes for each c m pieces of 32 KiB, 2 S (m - 1) / (c m) bytes",
+      return {"2 (m - 1) messages between nodes for each c m pieces of 16 KiB, 2 S (m - 1) / (c m) bytes",
               2 * (m - 1) * rounded_up(bytes, piece * c * m), 2 * bytes * (m - 1) / (c * m)};
     case Path::backend_order:
       return {"the backend's; in a ring, 2 (n - 1) messages, 2 S (n - 1) / n bytes", 2 * (n - 1),

@@ -47,6 +47,11 @@ ReductionPlane::ReductionPlane(Communicator& communicator, const ReductionOption
   if (layout_.nodes == 1) return;
   if (Messenger* const messenger = communicator.messenger()) under_way_.emplace(communicator, *messenger);
   if (by_nodes) two_levels_.emplace(communicator, node_of_rank, number);
+  if (goes_by_nodes()) {
+    two_levels_->measure_latency();
+  } else if (under_way_) {
+    under_way_->measure_latency();
+  }
 }
 
 auto ReductionPlane::class_of(std::int64_t bytes) const -> const Class& {
@@ -172,7 +177,10 @@ void ReductionPlane::run(Path path, Request request) {
   switch (path) {
     case Path::in_shared_memory: return shared_sums_->run(request);
     case Path::by_messages: return by_messages_.run(request);
-    case Path::under_way: return start_under_way(request).wait();
+    case Path::under_way: {
+      const SumsUnderWay::Waiting waiting{&*under_way_};
+      return start_under_way(request).wait();
+    }
     case Path::two_levels: return two_levels_->run(request);
     case Path::backend_order: return sum_in_backend_order(communicator_, request);
     case Path::one_rank: return one_rank_.run(request);

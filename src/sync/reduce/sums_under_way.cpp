@@ -8,7 +8,7 @@ namespace lockstep::detail {
 namespace {
 
 std::int64_t elements_of_piece(DType dtype) {
-  return Messenger::piece_bytes / static_cast<std::int64_t>(size_of(dtype));
+  return SumsUnderWay::piece_bytes / static_cast<std::int64_t>(size_of(dtype));
 }
 
 }  // namespace
@@ -19,8 +19,23 @@ SumsUnderWay::SumsUnderWay(Communicator& communicator, Messenger& messenger, Lan
       lanes_{lanes},
       rank_{communicator.rank()},
       size_{communicator.size()},
-      most_{std::max<std::size_t>(4, bytes_under_way / Messenger::piece_bytes / static_cast<std::size_t>(size_))} {
+      most_{std::max<std::size_t>(4, bytes_under_way / piece_bytes / static_cast<std::size_t>(size_))} {
   for (std::size_t room = most_; room > 0; --room) free_rooms_.push_back(room - 1);
+}
+
+void SumsUnderWay::measure_latency() {
+  if (size_ == 1) return;
+  std::byte sent{}, received{};
+  Window::Seconds shortest{1};
+  for (int round = 0; round < 2; ++round) {
+    std::vector<Parcel> parcels(static_cast<std::size_t>(size_));
+    parcels[static_cast<std::size_t>((rank_ + 1) % size_)].sent = {&sent, 1};
+    parcels[static_cast<std::size_t>((rank_ + size_ - 1) % size_)].received = {&received, 1};
+    const Window::Seconds begin = messenger_.now();
+    messenger_.start(parcels, lanes_.to_owners).wait();
+    shortest = std::min(shortest, messenger_.now() - begin);
+  }
+  window_.set_latency(shortest);
 }
 
 auto SumsUnderWay::start(const TensorView& flat, const SumRule& rule, const RankParts& parts)
@@ -99,20 +114,21 @@ void SumsUnderWay::add(Piece piece) {
   std::size_t all = 0;
   for (const auto& slice : piece.slices) all += slice.size();
   const std::size_t mine = own(piece).size();
+  piece.bytes = static_cast<std::int64_t>(all - mine);
   ++message.left_;
   const int receivers = piece.root ? (*piece.root == rank_ ? 0 : 1) : size_ - 1;
   if (piece.ways != Ways::to_owners) message.traffic_.all += static_cast<std::int64_t>(mine) * receivers;
-  if (piece.ways == Ways::from_owners) return for_all_.push_back(std::move(piece));
-  message.traffic_.all += static_cast<std::int64_t>(all - mine) * std::ssize(message.parts_);
+  if (piece.ways == Ways::from_owners) return to_all_.before.push_back(std::move(piece));
+  message.traffic_.all += piece.bytes * std::ssize(message.parts_);
   ++message.to_sum_;
-  for_owners_.push_back(std::move(piece));
+  to_owners_.before.push_back(std::move(piece));
 }
 
 bool SumsUnderWay::advance() {
-  const auto first_has_come = [](std::deque<Piece>& pieces) {
-    bool has_come = !pieces.empty();
+  const auto first_has_come = [](Way& way) {
+    bool has_come = !way.on.empty();
     if (has_come)
-      for (Work& work : pieces.front().works) has_come &= work.advance();
+      for (Work& work : way.on.front().works) has_come &= work.advance();
     return has_come;
   };
   bool moved = false;
@@ -124,31 +140,37 @@ bool SumsUnderWay::advance() {
     complete_first();
     moved = true;
   }
+  if (moved) look(looks_);
   send_more();
   return moved;
 }
 
 void SumsUnderWay::wait_for_some(const Message& message) {
   message.to_sum_ > 0 ? sum_first() : complete_first();
+  look(looks_);
   send_more();
 }
 
+void SumsUnderWay::look(Looks looks) {
+  window_.look(messenger_.now(), looks, std::exchange(carried_, 0), !to_owners_.on.empty() || !to_all_.on.empty());
+  looks_ = looks;
+}
+
+/// Two pieces at least, so that one follows the other.
 void SumsUnderWay::send_more() {
-  while (!for_owners_.empty() && !free_rooms_.empty() && has_rooms_for(for_owners_.front())) {
-    send_to_owners(std::move(for_owners_.front()));
-    for_owners_.pop_front();
-  }
-  while (!for_all_.empty() && to_all_.size() < most_) {
-    send_to_all(std::move(for_all_.front()));
-    for_all_.pop_front();
-  }
+  const std::int64_t window = window_.bytes(looks_);
+  const auto is_wide = [&](const Way& way) { return way.on.size() < 2 || way.bytes < window; };
+  while (!to_owners_.before.empty() && !free_rooms_.empty() && is_wide(to_owners_) &&
+         has_rooms_for(to_owners_.before.front()))
+    send_to_owners(to_owners_.next());
+  while (!to_all_.before.empty() && to_all_.on.size() < most_ && is_wide(to_all_)) send_to_all(to_all_.next());
 }
 
 /// Rooms become wider when none is in use.
 bool SumsUnderWay::has_rooms_for(const Piece& piece) {
   const std::size_t bytes = static_cast<std::size_t>(number_of(piece, size_)) * stride_in_room(piece);
   if (bytes <= room_bytes_) return true;
-  if (!to_owners_.empty()) return false;
+  if (!to_owners_.on.empty()) return false;
   room_bytes_ = bytes;
   rooms_ = communicator_.allocate(most_ * room_bytes_);
   return true;
@@ -172,15 +194,15 @@ void SumsUnderWay::send_to_owners(Piece piece) {
     }
     piece.works.push_back(send(piece, lanes_.to_owners));
   }
-  to_owners_.push_back(std::move(piece));
+  to_owners_.push(std::move(piece));
 }
 
 /// Adds up the oldest piece of those that are on the way to their owners, and waits for it if it has not come.
 void SumsUnderWay::sum_first() {
-  Piece piece = std::move(to_owners_.front());
-  to_owners_.pop_front();
+  Piece piece = to_owners_.pop();
   for (Work& work : piece.works) work.wait();
   piece.works.clear();
+  carried_ += piece.bytes;
   const std::span<std::byte> mine = own(piece);
   int number = number_of(piece, rank_);
   for (const std::ptrdiff_t part : piece.message->parts_)
@@ -192,7 +214,7 @@ void SumsUnderWay::sum_first() {
   free_rooms_.push_back(piece.room);
   --piece.message->to_sum_;
   if (piece.ways == Ways::both) {
-    for_all_.push_back(std::move(piece));
+    to_all_.before.push_back(std::move(piece));
   } else {
     --piece.message->left_;
   }
@@ -206,13 +228,13 @@ void SumsUnderWay::send_to_all(Piece piece) {
     if (piece.root.value_or(rank_) == rank_) parcel.received = piece.slices[static_cast<std::size_t>(rank)];
   }
   piece.works.push_back(send(piece, lanes_.from_owners));
-  to_all_.push_back(std::move(piece));
+  to_all_.push(std::move(piece));
 }
 
 void SumsUnderWay::complete_first() {
-  Piece piece = std::move(to_all_.front());
-  to_all_.pop_front();
+  Piece piece = to_all_.pop();
   piece.works.front().wait();
+  carried_ += piece.bytes;
   --piece.message->left_;
 }
 

@@ -15,6 +15,7 @@
 #include "core/comm/messenger.hpp"
 #include "core/device/device.hpp"
 #include "sync/reduce/arithmetic.hpp"
+#include "sync/reduce/window.hpp"
 
 namespace lockstep::detail {
 
@@ -31,9 +32,13 @@ struct RankParts {
 /// sends it on, while others are still coming. Host tensors. Not thread-safe.
 class SumsUnderWay {
  public:
-  /// How much of the messages is under way at a time, each way: as much as a link of 1 Gbit/s carries in 30 ms, for
-  /// which a rank may compute without a look at its messages.
+  /// How much of the messages is under way at a time, each way, at most: as much as a link of 1 Gbit/s carries in 30
+  /// ms, for which a rank may compute without a look at its messages.
   static constexpr std::int64_t bytes_under_way = 4 << 20;
+
+  /// Of each slice, what travels at once.
+  static constexpr std::int64_t piece_bytes = 16 << 10;
+  static_assert(piece_bytes <= Messenger::piece_bytes);
 
   /// One message.
   class Message {
@@ -58,6 +63,29 @@ class SumsUnderWay {
   /// Both must outlive this object. `messenger` is the communicator's. Others of this communicator have other lanes.
   SumsUnderWay(Communicator& communicator, Messenger& messenger,
                Lanes lanes = {Messenger::Lane::first, Messenger::Lane::second});
+
+  /// COLL. Blocks for two messages to a neighbour.
+  void measure_latency();
+
+  /// While there is one, its rank does nothing but wait.
+  class Waiting {
+   public:
+    /// None of none.
+    explicit Waiting(SumsUnderWay* sums) : sums_{sums} {
+      if (!sums) return;
+      before_ = sums->looks_;
+      sums->look(Looks::while_waiting);
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    ~Waiting() {
+      if (sums_) sums_->look(before_);
+    }
+
+   private:
+    SumsUnderWay* sums_;
+    Looks before_ = Looks::between_computations;
+  };
 
   int rank() const { return rank_; }
   int ranks() const { return size_; }
@@ -91,6 +119,7 @@ class SumsUnderWay {
 
   /// LOCAL. Blocks until `message` is done. Others move on meanwhile.
   void wait(const Message& message) {
+    const Waiting waiting{this};
     while (!message.is_done())
       if (!advance()) wait_for_some(message);
   }
@@ -109,6 +138,7 @@ class SumsUnderWay {
     std::vector<Work> works = {};  ///< of each part in turn; of one on the way to all
     std::optional<int> root = {};  ///< the only one to which the owners send, if not all
     std::byte* sum = nullptr;      ///< where the sum of this rank's slice goes, if not in `slices`
+    std::int64_t bytes = 0;        ///< of the other ranks' slices
   };
 
   std::shared_ptr<const Message> start(const TensorView& flat, const SumRule& rule, std::optional<int> root,
@@ -122,6 +152,7 @@ class SumsUnderWay {
   void send_to_all(Piece piece);
   void complete_first();
   Work send(Piece& piece, Messenger::Lane lane);
+  void look(Looks looks);
   std::span<std::byte> own(const Piece& piece) const { return piece.slices[static_cast<std::size_t>(rank_)]; }
   static std::shared_ptr<Message> message_of(const TensorView& flat, const RankParts& parts);
   /// The number of a rank's first part; of behind the last rank, of all parts.
@@ -145,8 +176,31 @@ class SumsUnderWay {
   Buffer rooms_;      ///< each for one slice of all parts
   std::size_t room_bytes_ = 0;
   std::vector<std::size_t> free_rooms_;
-  std::deque<Piece> for_owners_, to_owners_, for_all_, to_all_;  ///< before a way and on it, in order
-  std::vector<Parcel> parcels_;  ///< by rank, of what is being sent; empty before the first message
+  /// The pieces before one of the ways of a piece, and on it, in order.
+  struct Way {
+    std::deque<Piece> before = {}, on = {};
+    std::int64_t bytes = 0;  ///< of those on it
+
+    static Piece take_first(std::deque<Piece>& pieces) {
+      Piece piece = std::move(pieces.front());
+      pieces.pop_front();
+      return piece;
+    }
+    Piece next() { return take_first(before); }
+    void push(Piece piece) {
+      bytes += piece.bytes;
+      on.push_back(std::move(piece));
+    }
+    Piece pop() {
+      bytes -= on.front().bytes;
+      return take_first(on);
+    }
+  };
+  Way to_owners_, to_all_;
+  Window window_{bytes_under_way};
+  Looks looks_ = Looks::between_computations;  ///< how this rank looks now
+  std::int64_t carried_ = 0;                   ///< since the last look
+  std::vector<Parcel> parcels_;                ///< by rank, of what is being sent; empty before the first message
 };
 
 /// Messages that `sums`, a SumsUnderWay or TwoLevels, has started. It must outlive the Work.
