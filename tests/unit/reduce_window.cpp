@@ -153,3 +153,19 @@ TEST_CASE("a rank that computes gives the network what keeps it busy until it lo
   CHECK((sums.wire.now() - begin) / sums.least < 1.1);
   CHECK(looks > 20);
 }
+
+TEST_CASE("sums that are looked at all the time need no more than those for which a rank waits") {
+  Wire wire{11.4e6, Seconds{0.0002}};
+  WiredCommunicator communicator{wire};
+  SumsUnderWay sums{communicator, wire, {Messenger::Lane::third, Messenger::Lane::fourth}, Looks::while_waiting};
+  const Tensor memory = Tensor::zeros(DType::f32, {2'000'000});
+  for (int i = 0; i < 5; ++i) {
+    (void)wire.most();
+    const auto message = sums.start(memory.view());
+    while (!message->is_done()) {
+      wire.compute(Seconds{0.0005});
+      (void)sums.advance();
+    }
+  }
+  CHECK(wire.most() < 900'000);
+}

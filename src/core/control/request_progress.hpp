@@ -72,6 +72,9 @@ class RequestProgress {
   void begin();
   void end() { under_way_.fetch_sub(1, std::memory_order_release); }
 
+  /// Whether what is under way is looked at all the time, whatever the program does.
+  bool goes_on_by_itself() const { return threads_ == Threads::any; }
+
   /// Whether any is under way.
   bool is_busy() const { return under_way_.load(std::memory_order_acquire) > 0; }
 

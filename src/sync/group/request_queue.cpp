@@ -112,7 +112,9 @@ auto RequestQueue::make_plane() -> Plane {
   ExchangeQueue exchanges{messenger, Lane::fifth, data_.size()};
   if (NodeMemory* const memory = data_.node_memory())
     return {detail::SharedSumsUnderWay{*memory}, std::move(exchanges)};
-  return {detail::SumsUnderWay{data_, messenger, {Lane::third, Lane::fourth}}, std::move(exchanges)};
+  using detail::Looks;
+  const Looks looks = job_.progress().goes_on_by_itself() ? Looks::while_waiting : Looks::between_computations;
+  return {detail::SumsUnderWay{data_, messenger, {Lane::third, Lane::fourth}, looks}, std::move(exchanges)};
 }
 
 bool RequestQueue::end_moved() {

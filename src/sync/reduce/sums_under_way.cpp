@@ -13,13 +13,14 @@ std::int64_t elements_of_piece(DType dtype) {
 
 }  // namespace
 
-SumsUnderWay::SumsUnderWay(Communicator& communicator, Messenger& messenger, Lanes lanes)
+SumsUnderWay::SumsUnderWay(Communicator& communicator, Messenger& messenger, Lanes lanes, Looks looks)
     : communicator_{communicator},
       messenger_{messenger},
       lanes_{lanes},
       rank_{communicator.rank()},
       size_{communicator.size()},
-      most_{std::max<std::size_t>(4, bytes_under_way / piece_bytes / static_cast<std::size_t>(size_))} {
+      most_{std::max<std::size_t>(4, bytes_under_way / piece_bytes / static_cast<std::size_t>(size_))},
+      looks_{looks} {
   for (std::size_t room = most_; room > 0; --room) free_rooms_.push_back(room - 1);
 }
 

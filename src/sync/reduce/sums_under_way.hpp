@@ -61,8 +61,10 @@ class SumsUnderWay {
   };
 
   /// Both must outlive this object. `messenger` is the communicator's. Others of this communicator have other lanes.
+  /// `looks` says how soon `advance` is called again, where nobody waits.
   SumsUnderWay(Communicator& communicator, Messenger& messenger,
-               Lanes lanes = {Messenger::Lane::first, Messenger::Lane::second});
+               Lanes lanes = {Messenger::Lane::first, Messenger::Lane::second},
+               Looks looks = Looks::between_computations);
 
   /// COLL. Blocks for two messages to a neighbour.
   void measure_latency();
@@ -198,9 +200,9 @@ class SumsUnderWay {
   };
   Way to_owners_, to_all_;
   Window window_{bytes_under_way};
-  Looks looks_ = Looks::between_computations;  ///< how this rank looks now
-  std::int64_t carried_ = 0;                   ///< since the last look
-  std::vector<Parcel> parcels_;                ///< by rank, of what is being sent; empty before the first message
+  Looks looks_;                  ///< how this rank looks now
+  std::int64_t carried_ = 0;     ///< since the last look
+  std::vector<Parcel> parcels_;  ///< by rank, of what is being sent; empty before the first message
 };
 
 /// Messages that `sums`, a SumsUnderWay or TwoLevels, has started. It must outlive the Work.
