@@ -47,6 +47,7 @@ import torch as _torch
 import torch.distributed as _distributed
 import typing_extensions as _typing_extensions
 
+from . import _buckets
 from ._data_parallel import DataParallel
 from ._extension import core as _core
 from ._replicas import check_replicas
@@ -66,25 +67,22 @@ def _start(timeout):
     """Starts the job, if it has not been started, and returns this process's rank and the number of ranks."""
     is_default = timeout is None or timeout >= _default_timeout
     silent = _WARNING_AFTER if is_default else timeout
-    is_first = not _core.has_started()
-    found = _core.start(silent.total_seconds(), is_default)
-    if is_first:
+    if not _core.has_started():
         _atexit.register(_leave)
-    return found
+    return _core.start(silent.total_seconds(), is_default)
 
 
 def _leave():
     """Before Python ends. The process leaves the job later, when it exits."""
-    if _os.getpid() != _process:
+    if _os.getpid() != _process or not _core.has_started():
         return
     error = getattr(_sys, "last_exc", None) or getattr(_sys, "last_value", None)
-    if error is None:
-        _core.end_python()
+    text = _core.end_python() if error is None else f"{type(error).__name__}: {error}".rstrip(": ")
+    if not text:
         return
-    # Python has printed its traceback.
-    _sys.stdout.flush()
-    _sys.stderr.flush()
-    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    for stream in (_sys.stdout, _sys.stderr):  # Python has printed its traceback
+        with _contextlib.suppress(AttributeError, ValueError, OSError):  # where the program has closed it
+            stream.flush()
     _core.end_job(text)
 
 
@@ -135,10 +133,11 @@ def _wrap_env(meet_by_variables):
         if _is_launched():
             return _meet(url, **options)
         if not {"RANK", "MASTER_ADDR"} & _os.environ.keys():
-            raise ValueError(
-                "init_process_group without an address, in a process that no launcher has started; expected "
-                f"mpirun -n 4 python {_script()}"
-            )
+            tasks = int(_os.environ.get("SLURM_STEP_NUM_TASKS") or 1)
+            who, expected = ("that no launcher has started", f"mpirun -n 4 python {_script()}") if tasks == 1 else (
+                f"that srun has started as one of {tasks}, without MPI", f"srun --mpi=pmix, or mpirun -n {tasks} python "
+                f"{_script()}")
+            raise ValueError(f"init_process_group without an address, in a process {who}; expected {expected}")
         return meet_by_variables(url, **options)
 
     return meet
@@ -235,6 +234,11 @@ def working_alone() -> _typing.Iterator[None]:
         del alone
 
 
+def _wrap_get_future(get_future):
+    """In Python alone, a callback of a future makes calls."""
+    return lambda work: _core.future_of(work, get_future(work))
+
+
 def register() -> None:
     """What ``torch.distributed`` calls for ``"lockstep"`` in a program that has not imported this module. Importing it
     has done all."""
@@ -246,6 +250,8 @@ def _register():
          _typing_extensions.__file__],  # around what PyTorch calls deprecated
         _sysconfig.get_path("stdlib") + _os.sep,
     )
+    _buckets.follow()
+    _distributed.Work.get_future = _wrap_get_future(_distributed.Work.get_future)
     # Its name in the package is that of a function in it.
     rendezvous = _importlib.import_module("torch.distributed.rendezvous")
     rendezvous.register_rendezvous_handler("lockstep", _meet)

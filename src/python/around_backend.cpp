@@ -84,7 +84,9 @@ std::vector<std::int64_t> elements_of(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 AroundBackend::AroundBackend(std::string name, std::vector<int> ranks, milliseconds timeout, Inner inner)
-    : AgreedBackend{std::move(name), std::move(ranks), timeout}, inner_{std::move(inner)} {}
+    : AgreedBackend{std::move(name), std::move(ranks), timeout}, inner_{std::move(inner)} {
+  call_back_at_once();
+}
 
 void AroundBackend::setTimeout(milliseconds timeout) {
   AgreedBackend::setTimeout(timeout);

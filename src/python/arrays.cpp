@@ -43,6 +43,7 @@ std::string text_of(const py::array& array) {
 void wait_for(const std::string& text, std::shared_ptr<void> memory,
               const std::function<Group::Request(Group&, const Here&)>& submit) {
   const py::gil_scoped_release without_lock;
+  Process::require_own();
   const Here here = place_of_call();
   Process& process = *Process::current();
   Group told = process.make_group({}, here).group.anywhere(text);

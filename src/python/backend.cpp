@@ -59,39 +59,45 @@ AgreedBackend::AgreedBackend(std::string name, std::vector<int> ranks, MadeGroup
 // How a collective is made.
 
 AgreedBackend::Collective AgreedBackend::begin(OpType type, std::chrono::milliseconds timeout) const {
+  Process::require_own();
+  const Place place = place_and_pass();
   return {.type = type,
-          .here = place_of_call(),
+          .here = place.here,
           .timeout = timeout.count() > 0 ? timeout : options_->timeout,
-          .of = all_ranks_};
+          .of = all_ranks_,
+          .is_backward = place.is_backward};
 }
 
-void AgreedBackend::add(Collective& collective, const std::string& text, const Submit& submit) {
+void AgreedBackend::add(Collective& collective, const std::string& text, Submit submit) {
   if (collective.text.empty()) collective.text = text;
-  Group told = group_.anywhere(text);
-  collective.tasks.push_back(std::make_shared<RequestTask>(submit(told)));
+  collective.tasks.push_back(turns_->add([told = group_.anywhere(text), submit = std::move(submit),
+                                          here = collective.here]() mutable { return submit(told, here); }));
 }
 
 WorkPtr AgreedBackend::end(Collective collective) {
   ++calls_;
   const bool is_message = collective.of == Call::Of::two_ranks;
-  const auto call = std::make_shared<Call>(Call::Parts{.text = std::move(collective.text),
-                                                       .here = collective.here,
-                                                       .timeout = collective.timeout,
-                                                       .of = collective.of,
-                                                       .other = collective.other,
-                                                       .group = is_message ? nullptr : of_all_ranks_,
-                                                       .number = is_message ? 0 : of_all_ranks_->count(),
-                                                       .kept = std::move(collective.kept),
-                                                       .finish =
-                                                           [finish = std::move(collective.finish)] {
-                                                             for (const auto& each : finish) each();
-                                                           },
-                                                       .result = std::move(collective.result),
-                                                       .stream = collective.stream,
-                                                       .tasks = std::move(collective.tasks)});
+  const bool sums_gradients = collective.is_backward && collective.type == OpType::ALLREDUCE;
+  const auto call =
+      std::make_shared<Call>(Call::Parts{.text = std::move(collective.text),
+                                         .here = collective.here,
+                                         .timeout = collective.timeout,
+                                         .of = collective.of,
+                                         .other = collective.other,
+                                         .group = is_message ? nullptr : of_all_ranks_,
+                                         .number = is_message ? 0 : of_all_ranks_->count(),
+                                         .gradients = sums_gradients ? collective.result.front().numel() : 0,
+                                         .kept = std::move(collective.kept),
+                                         .finish =
+                                             [finish = std::move(collective.finish)] {
+                                               for (const auto& each : finish) each();
+                                             },
+                                         .result = std::move(collective.result),
+                                         .stream = collective.stream,
+                                         .tasks = std::move(collective.tasks)});
   Process::current()->completions().add(call);
   if (coalesces_) coalesced_.push_back(call);
-  return c10::make_intrusive<CallWork>(call, rank_, collective.type);
+  return c10::make_intrusive<CallWork>(call, rank_, collective.type, turns_of_futures_);
 }
 
 at::Tensor AgreedBackend::to_send(Collective& collective, const at::Tensor& tensor) {
@@ -199,14 +205,15 @@ WorkPtr AgreedBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions&
   const bool is_root = root == rank_;
   const at::Tensor memory = is_root ? to_send(collective, tensor) : to_fill(collective, tensor);
   if (is_root) collective.result.push_back(tensor);
-  add(collective, text, [&](Group& group) { return group.submit_broadcast(bytes_of(memory), root, collective.here); });
+  add(collective, text,
+      [=](Group& group, const Here& here) { return group.submit_broadcast(bytes_of(memory), root, here); });
   return end(std::move(collective));
 }
 
 void AgreedBackend::add_allgather(Collective& collective, const std::string& text, const at::Tensor& input,
                                   const at::Tensor& output) {
   add(collective, text,
-      [&](Group& group) { return group.submit_all_gather(bytes_of(input), bytes_of(output), collective.here); });
+      [=](Group& group, const Here& here) { return group.submit_all_gather(bytes_of(input), bytes_of(output), here); });
 }
 
 WorkPtr AgreedBackend::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
@@ -269,7 +276,7 @@ WorkPtr AgreedBackend::gather(Lists& outputs, Tensors& inputs, const c10d::Gathe
   const at::Tensor sent = to_send(collective, input);
   const TensorView all = root == rank_ ? bytes_of(to_fill(collective, outputs.front())) : TensorView{};
   add(collective, fmt::format("gather: {} on rank {}", text_of(input), root),
-      [&](Group& group) { return group.submit_gather(bytes_of(sent), all, root, collective.here); });
+      [=](Group& group, const Here& here) { return group.submit_gather(bytes_of(sent), all, root, here); });
   return end(std::move(collective));
 }
 
@@ -282,19 +289,19 @@ WorkPtr AgreedBackend::scatter(Tensors& outputs, Lists& inputs, const c10d::Scat
   const TensorView all = root == rank_ ? bytes_of(to_send(collective, inputs.front())) : TensorView{};
   const at::Tensor mine = to_fill(collective, output);
   add(collective, fmt::format("scatter: {} from rank {}", text_of(output), root),
-      [&](Group& group) { return group.submit_scatter(all, bytes_of(mine), root, collective.here); });
+      [=](Group& group, const Here& here) { return group.submit_scatter(all, bytes_of(mine), root, here); });
   return end(std::move(collective));
 }
 
 WorkPtr AgreedBackend::barrier(const c10d::BarrierOptions& options) {
   Collective collective = begin(OpType::BARRIER, options.timeout);
-  add(collective, "barrier", [&](Group& group) { return group.submit_barrier(collective.here); });
+  add(collective, "barrier", [=](Group& group, const Here& here) { return group.submit_barrier(here); });
   return end(std::move(collective));
 }
 
 WorkPtr AgreedBackend::agree(const std::string& call) {
   Collective collective = begin(OpType::BARRIER, {});
-  add(collective, call, [&](Group& group) { return group.submit_barrier(collective.here); });
+  add(collective, call, [=](Group& group, const Here& here) { return group.submit_barrier(here); });
   return end(std::move(collective));
 }
 
@@ -315,7 +322,7 @@ WorkPtr AgreedBackend::swap(Collective collective, const Tensors& inputs, const 
     to = std::ranges::copy(std::span{static_cast<const std::byte*>(sent.data_ptr()), sent.nbytes()}, to).out;
   }
   add(collective, collective.text,
-      [&](Group& group) { return group.submit_all_to_all(parts->rows, parts->bytes, collective.here); });
+      [=](Group& group, const Here& here) { return group.submit_all_to_all(parts->rows, parts->bytes, here); });
   collective.result.insert(collective.result.end(), outputs.begin(), outputs.end());
   collective.finish.push_back([parts, outputs, here = collective.here, ranks = ranks_] {
     const auto [got, expected] = std::ranges::mismatch(parts->bytes, parts->expected);
@@ -355,8 +362,9 @@ WorkPtr AgreedBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std:
           fmt::format("{} into {}{}: expected one type and size, whose first dimension {} ranks divide", text_of(input),
                       text_of(output), bracketed(collective.here), size_)};
     const at::Tensor sent = to_send(collective, input), received = to_fill(collective, output);
-    add(collective, "all_to_all: " + text_of(input),
-        [&](Group& group) { return group.submit_all_to_all(bytes_of(sent), bytes_of(received), collective.here); });
+    add(collective, "all_to_all: " + text_of(input), [=](Group& group, const Here& here) {
+      return group.submit_all_to_all(bytes_of(sent), bytes_of(received), here);
+    });
     return end(std::move(collective));
   }
   const auto split = [&](const at::Tensor& tensor, std::vector<std::int64_t> sizes) {

@@ -20,6 +20,7 @@
 #include "python/call.hpp"
 #include "python/mail.hpp"
 #include "python/torch_version.hpp"
+#include "python/turns.hpp"
 #include "python/work.hpp"
 
 namespace lockstep::python {
@@ -93,8 +94,9 @@ class AgreedBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> endCoalescing() override;
 
  protected:
-  /// Submits a request to the group that it is given, which compares the text of the call alone.
-  using Submit = std::function<Group::Request(Group&)>;
+  /// Submits a request to the group that it is given, which compares the text of the call alone. It may outlive the
+  /// function that makes it.
+  using Submit = std::function<Group::Request(Group&, const Here&)>;
 
   /// One or more requests that are one call.
   struct Collective {
@@ -102,8 +104,9 @@ class AgreedBackend : public c10d::Backend {
     Here here;
     std::chrono::milliseconds timeout;  ///< of c10d's options
     Call::Of of;
-    int other = -1;         ///< Call::Parts
-    std::string text = {};  ///< of all of it, for messages of this rank
+    bool is_backward = false;  ///< a backward pass makes it
+    int other = -1;            ///< Call::Parts
+    std::string text = {};     ///< of all of it, for messages of this rank
     std::vector<std::function<void()>> finish = {};
     Tensors kept = {}, result = {};
     std::optional<c10::Stream> stream = {};
@@ -112,7 +115,7 @@ class AgreedBackend : public c10d::Backend {
 
   Collective begin(c10d::OpType type, std::chrono::milliseconds timeout) const;
   /// Submits one request of a collective. `text` is what the ranks compare.
-  void add(Collective& collective, const std::string& text, const Submit& submit);
+  void add(Collective& collective, const std::string& text, Submit submit);
   c10::intrusive_ptr<c10d::Work> end(Collective collective);
 
   void require_rank(std::int64_t rank, std::string_view role, const Here& here) const;  ///< `role`: "root"
@@ -123,6 +126,8 @@ class AgreedBackend : public c10d::Backend {
                      std::span<std::byte> memory = {}) const;
 
   const std::vector<int>& ranks() const { return ranks_; }  ///< of the job
+  /// From now on callbacks of futures have no turns (future_of).
+  void call_back_at_once() { turns_of_futures_ = nullptr; }
   Group& group() { return group_; }
 
  private:
@@ -156,6 +161,7 @@ class AgreedBackend : public c10d::Backend {
   std::string name_;
   std::vector<int> ranks_;  ///< of the job
   Group group_;
+  std::shared_ptr<Turns> turns_ = std::make_shared<Turns>(), turns_of_futures_ = turns_;
   std::shared_ptr<CountedCalls> of_all_ranks_;
   Call::Of all_ranks_;  ///< what a call of this group is
   c10::intrusive_ptr<Options> options_;

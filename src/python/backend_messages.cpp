@@ -31,8 +31,10 @@ std::span<std::byte> memory_of(const at::Tensor& tensor) {
 /// A receive that knows where its message came from.
 class ReceiveWork final : public CallWork {
  public:
-  ReceiveWork(std::shared_ptr<Call> call, std::shared_ptr<Mail::Message> message, std::vector<int> ranks)
-      : CallWork{std::move(call), -1, OpType::RECVANYSOURCE}, message_{std::move(message)}, ranks_{std::move(ranks)} {}
+  ReceiveWork(const CallWork& work, std::shared_ptr<Mail::Message> message, std::vector<int> ranks)
+      : CallWork{work.call(), -1, OpType::RECVANYSOURCE, work.turns()},
+        message_{std::move(message)},
+        ranks_{std::move(ranks)} {}
 
   int sourceRank() const override {
     return static_cast<int>(std::ranges::find(ranks_, message_->source()) - ranks_.begin());
@@ -53,6 +55,7 @@ class CallTask final : public Task {
     if (!call_->is_finished()) call_->show_wait(meanwhile);
     call_->wait({});
   }
+  bool is_held() const override { return call_->is_held(); }
 
  private:
   std::shared_ptr<Call> call_;
@@ -122,12 +125,13 @@ WorkPtr AgreedBackend::recvAnysource(Tensors& tensors, int tag) {
       {name_, Mail::any_rank, tag, text_of(tensor), collective.here, memory_of(memory)});
   collective.tasks.push_back(message);
   const auto work = c10::static_intrusive_pointer_cast<CallWork>(end(std::move(collective)));
-  return c10::make_intrusive<ReceiveWork>(work->call(), message, ranks_);
+  return c10::make_intrusive<ReceiveWork>(*work, message, ranks_);
 }
 
 // Rank 0 hears from each other rank, and then tells each that all have come. The tags number the barriers, so what is
 // left of a late one meets nothing of the next.
 void AgreedBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool waits_for_all) {
+  Process::require_own();
   const Here here = place_of_call();
   const auto timeout = options.timeout.count() > 0 ? options.timeout : options_->timeout;
   const std::string group = name_ + " monitored_barrier", what = "monitored_barrier";

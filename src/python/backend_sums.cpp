@@ -28,7 +28,7 @@ void AgreedBackend::add_allreduce(Collective& collective, const std::string& nam
     collective.finish.insert(collective.finish.begin() + static_cast<std::ptrdiff_t>(before),
                              [op, memory, ranks = size_] { finish_sum(op, memory, ranks); });
     add(collective, text,
-        [&](Group& group) { return group.submit_all_reduce(*numbers_of(memory), {}, collective.here); });
+        [=](Group& group, const Here& here) { return group.submit_all_reduce(*numbers_of(memory), {}, here); });
     return;
   }
   const at::Tensor mine = to_send(collective, tensor), all = stacked_like(tensor, size_);
@@ -36,7 +36,7 @@ void AgreedBackend::add_allreduce(Collective& collective, const std::string& nam
   collective.result.push_back(tensor);
   collective.finish.push_back([op, all, tensor] { python::reduce(op, all, tensor.detach()); });
   add(collective, text,
-      [&](Group& group) { return group.submit_all_gather(bytes_of(mine), bytes_of(all), collective.here); });
+      [=](Group& group, const Here& here) { return group.submit_all_gather(bytes_of(mine), bytes_of(all), here); });
 }
 
 void AgreedBackend::add_sparse_allreduce(Collective& collective, const at::Tensor& tensor, const c10d::ReduceOp& op) {
@@ -46,7 +46,7 @@ void AgreedBackend::add_sparse_allreduce(Collective& collective, const at::Tenso
   const auto rows = std::make_shared<Tensor>(rows_of(tensor));
   add(collective,
       fmt::format("all_reduce: {} of {} in {} sparse dimensions", name_of(op), text_of(tensor), tensor.sparse_dim()),
-      [&](Group& group) { return group.submit_all_gather(*rows, collective.here); });
+      [=](Group& group, const Here& here) { return group.submit_all_gather(*rows, here); });
   collective.result.push_back(tensor);
   collective.finish.push_back([op, rows, tensor, ranks = size_] {
     const at::NoGradGuard no_grad;
@@ -88,7 +88,7 @@ WorkPtr AgreedBackend::sum_over_shards(const std::string& call, Tensors tensors,
     const at::Tensor memory = to_change(collective, each);
     const Group::SumOptions options{.shards = memory.is_floating_point() ? shards : 0};
     add(collective, fmt::format("{}, {}", call, text_of(each)),
-        [&](Group& group) { return group.submit_all_reduce(*numbers_of(memory), options, collective.here); });
+        [=](Group& group, const Here& here) { return group.submit_all_reduce(*numbers_of(memory), options, here); });
   }
   return end(std::move(collective));
 }
@@ -112,7 +112,7 @@ WorkPtr AgreedBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& optio
         tensor.detach().copy_(memory);
       });
     add(collective, text,
-        [&](Group& group) { return group.submit_reduce(*numbers_of(memory), root, {}, collective.here); });
+        [=](Group& group, const Here& here) { return group.submit_reduce(*numbers_of(memory), root, {}, here); });
     return end(std::move(collective));
   }
   const at::Tensor mine = to_send(collective, tensor);
@@ -120,7 +120,7 @@ WorkPtr AgreedBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& optio
   collective.kept.push_back(all);
   if (rank_ == root) collective.finish.push_back([op, all, tensor] { python::reduce(op, all, tensor.detach()); });
   add(collective, text,
-      [&](Group& group) { return group.submit_gather(bytes_of(mine), bytes_of(all), root, collective.here); });
+      [=](Group& group, const Here& here) { return group.submit_gather(bytes_of(mine), bytes_of(all), root, here); });
   return end(std::move(collective));
 }
 
@@ -134,15 +134,15 @@ void AgreedBackend::add_reduce_scatter(Collective& collective, const std::string
   };
   if (is_sum(op, output)) {
     finish_first([op, mine, ranks = size_] { finish_sum(op, mine, ranks); });
-    add(collective, text, [&](Group& group) {
-      return group.submit_reduce_scatter(*numbers_of(sent), *numbers_of(mine), {}, collective.here);
+    add(collective, text, [=](Group& group, const Here& here) {
+      return group.submit_reduce_scatter(*numbers_of(sent), *numbers_of(mine), {}, here);
     });
     return;
   }
   const at::Tensor parts = collective.kept.emplace_back(stacked_like(mine, size_));
   finish_first([op, parts, mine] { python::reduce(op, parts, mine); });
   add(collective, text,
-      [&](Group& group) { return group.submit_all_to_all(bytes_of(sent), bytes_of(parts), collective.here); });
+      [=](Group& group, const Here& here) { return group.submit_all_to_all(bytes_of(sent), bytes_of(parts), here); });
 }
 
 WorkPtr AgreedBackend::reduce_scatter(Tensors& outputs, Lists& inputs, const c10d::ReduceScatterOptions& options) {

@@ -38,6 +38,11 @@ Call::Call(Parts parts)
           c10::ListType::create(c10::TensorType::get()),
           parts_.stream ? std::vector{parts_.stream->device()} : std::vector<c10::Device>{})} {}
 
+Call::~Call() {
+  // In a child, nothing of this process is under way, and nothing ends.
+  if (Process::is_of_parent()) (void)new std::vector<std::shared_ptr<Task>>{std::move(parts_.tasks)};
+}
+
 bool Call::has_ended() noexcept {
   return std::ranges::all_of(parts_.tasks, [](const auto& task) { return task->has_ended(); });
 }
@@ -63,12 +68,18 @@ void Call::finish() {
   }
   finished_.notify_all();
   if (failure_)
-    future_->setError(failure_);
+    future_->setError(failure_for_torch());
   else
     future_->markCompleted(parts_.result);
 }
 
+std::exception_ptr Call::failure_for_torch() const {
+  return for_torch(failure_, parts_.gradients);
+}
+
 void Call::wait(milliseconds timeout) {
+  Process::require_own();
+  is_asked_for_ = true;
   const ShownWait shown{*this};
   Interrupts interrupts;
   const auto begun = steady_clock::now();
@@ -105,7 +116,7 @@ void Call::look_at_time(steady_clock::time_point begun, milliseconds timeout) {
   if (timeout.count() > 0 && now - begun > timeout) throw_late(timeout);
   const Process& process = *Process::current();
   const std::chrono::duration<double> stall{process.stall_seconds()};
-  const bool is_watched = parts_.of == Of::all_ranks;
+  const bool is_watched = parts_.of == Of::all_ranks && !is_held();
   // The watchdog knows who is late, and who works alone.
   const bool watchdog_ends = is_watched && process.ends_stalls() && parts_.timeout >= stall;
   if (!watchdog_ends && now - start_ > parts_.timeout) throw_late(parts_.timeout);
@@ -148,7 +159,12 @@ void Call::ask_other(steady_clock::duration waited) {
       });
 }
 
+bool Call::is_held() const {
+  return std::ranges::any_of(parts_.tasks, [](const auto& task) { return task->is_held(); });
+}
+
 std::string_view Call::expected() const {
+  if (is_held()) return "the callback of an earlier call's future to return";
   return parts_.of == Of::two_ranks ? "the other rank to call its half" : "all of its ranks to call it";
 }
 

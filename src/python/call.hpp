@@ -39,6 +39,9 @@ class Task {
 
   /// LOCAL, from any thread. Whether it needs nothing more of a program, but time.
   virtual bool has_met() const { return false; }
+
+  /// LOCAL, from any thread. Whether it has not begun, because a callback of an earlier future has not returned.
+  virtual bool is_held() const { return false; }
 };
 
 /// Requests of groups, as tasks.
@@ -72,6 +75,7 @@ class Call {
     int other = -1;                                  ///< the rank of the job that a message is with, if that is known
     std::shared_ptr<const CountedCalls> group = {};  ///< of a call of all its ranks
     std::int64_t number = 0;                         ///< that of the call in the group
+    std::int64_t gradients = 0;                      ///< elements of a sum that a backward pass makes
     std::vector<at::Tensor> kept = {};               ///< memory that the tasks use
     /// Runs once, when all tasks have ended well, without Python's lock. What it throws is the failure of the call.
     std::function<void()> finish = {};
@@ -82,6 +86,8 @@ class Call {
   };
 
   explicit Call(Parts parts);
+  Call(const Call&) = delete;
+  ~Call();
 
   /// LOCAL, never blocks. Whether all tasks have ended.
   bool has_ended() noexcept;
@@ -95,6 +101,11 @@ class Call {
 
   /// Null unless it has failed. After it has been finished.
   std::exception_ptr failure() const { return failure_; }
+  /// The same for Python (for_torch).
+  std::exception_ptr failure_for_torch() const;
+
+  /// Whether it has failed, and the program has not asked for what came of it.
+  bool is_unheard() const { return is_finished() && failure_ && !is_asked_for_; }
 
   /// Blocking, without Python's lock. Returns when it has been finished; throws what made it fail, StallError after
   /// `timeout` or the timeout of the call, and what Python does at a signal. 0 for no timeout of its own. On a device,
@@ -111,8 +122,12 @@ class Call {
   /// "barrier (train.py:24)"
   std::string place() const;
   bool has_met() const;
+  bool is_held() const;
   std::chrono::steady_clock::time_point start() const { return start_; }
-  const c10::intrusive_ptr<c10::ivalue::Future>& future() const { return future_; }
+  const c10::intrusive_ptr<c10::ivalue::Future>& future() {
+    is_asked_for_ = true;
+    return future_;
+  }
   const std::vector<at::Tensor>& result() const { return parts_.result; }
 
  private:
@@ -133,6 +148,7 @@ class Call {
   std::condition_variable finished_;
   std::atomic<bool> is_finished_ = false;
   std::exception_ptr failure_;  ///< set before `is_finished_`
+  std::atomic<bool> is_asked_for_ = false;
 };
 
 }  // namespace lockstep::python

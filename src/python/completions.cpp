@@ -6,7 +6,10 @@
 #include <thread>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/core/base/log.hpp>
 
 #include "core/base/start_thread.hpp"
 
@@ -24,10 +27,29 @@ constexpr std::chrono::seconds until_shown{1};
 /// Ends a wait that is only shown.
 struct SomethingElse {};
 
+std::string text_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+bool is_of_peer(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const PeerError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 void Completions::add(std::shared_ptr<Call> call) {
   const std::scoped_lock lock{mutex_};
+  if (is_stopped_) return;  // whoever waits for it finishes it
   under_way_.push_back(std::move(call));
   news_ = steady_clock::now();
   if (!is_watched_)
@@ -84,7 +106,10 @@ void Completions::watch(std::unique_lock<std::mutex>& lock) {
   if (!under_way_.empty()) let_another_watch();
   ++finishing_;
   lock.unlock();
-  for (const auto& call : ended) call->finish();
+  for (const auto& call : ended) {
+    call->finish();
+    note_failure(call);
+  }
   ended.clear();
   lock.lock();
   --finishing_;
@@ -132,13 +157,28 @@ void Completions::show_wait(std::shared_ptr<Call> call, std::unique_lock<std::mu
   lock.lock();
 }
 
-void Completions::stop() {
+/// A program that does not wait for a call goes on with tensors that the call has not changed.
+void Completions::note_failure(const std::shared_ptr<Call>& call) {
+  if (!call->is_unheard()) return;
+  const bool nobody_can_wait = call.use_count() == 1;
+  {
+    const std::scoped_lock lock{mutex_};
+    if (!unheard_ || !unheard_->is_unheard()) unheard_ = call;
+  }
+  // Where another rank has failed, the job ends.
+  if (nobody_can_wait && !is_of_peer(call->failure()))
+    log::warning(fmt::format("{} has failed, and the program does not wait for it: {}", call->place(),
+                             text_of(call->failure())));
+}
+
+std::string Completions::stop() {
   constexpr std::chrono::seconds patience{5};
   std::unique_lock lock{mutex_};
   changed_.wait_for(lock, patience, [this] { return under_way_.empty() && finishing_ == 0; });
   is_stopped_ = true;
   changed_.notify_all();
   changed_.wait_for(lock, patience, [this] { return idle_ == 0 && finishing_ == 0 && !is_watched_; });
+  return unheard_ && unheard_->is_unheard() ? text_of(unheard_->failure()) : std::string{};
 }
 
 }  // namespace lockstep::python

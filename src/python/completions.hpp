@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "python/call.hpp"
@@ -26,8 +27,8 @@ class Completions {
   void look();
 
   /// LOCAL, blocking, without Python's lock. Waits until all calls have been finished, a while. No thread calls into
-  /// Python afterwards.
-  void stop();
+  /// Python afterwards. Returns what made a call fail that nobody has waited for; empty if there is none.
+  std::string stop();
 
  private:
   void go_on();
@@ -36,11 +37,13 @@ class Completions {
   std::shared_ptr<Call> longest_watched_wait() const;
   void show_wait(std::shared_ptr<Call> call, std::unique_lock<std::mutex>& lock);
   void let_another_watch();
+  void note_failure(const std::shared_ptr<Call>& call);
 
   std::mutex mutex_;
   std::condition_variable changed_, added_;
   // All under `mutex_`.
   std::vector<std::shared_ptr<Call>> under_way_, ended_;
+  std::shared_ptr<Call> unheard_;  ///< the first that has failed, and that nobody has waited for
   bool is_watched_ = false;
   std::chrono::steady_clock::time_point news_;  ///< when the last call came
   std::chrono::microseconds pause_{};           ///< between two looks

@@ -6,8 +6,11 @@
 #include <utility>
 
 #include <pybind11/pybind11.h>
+#include <torch/csrc/Exceptions.h>
 
 #include <lockstep/core/base/error.hpp>
+
+#include "python/python_lock.hpp"
 
 namespace py = pybind11;
 
@@ -32,11 +35,41 @@ std::exception_ptr failure_in(const std::string& text) {
   return found == remembered().failures.end() ? nullptr : found->second;
 }
 
-void raise(const char* name, const Error& error) {
-  const py::object type = py::module_::import("lockstep").attr(name);
-  const py::object raised = type(error.what());
+/// The name of its exception in Python.
+const char* name_of(const Error& error) {
+  if (dynamic_cast<const MismatchError*>(&error)) return "MismatchError";
+  if (dynamic_cast<const PeerError*>(&error)) return "PeerError";
+  if (dynamic_cast<const StallError*>(&error)) return "StallError";
+  if (dynamic_cast<const InvalidArgument*>(&error)) return "InvalidArgument";
+  return "Error";
+}
+
+class FailureForTorch final : public torch::PyTorchError {
+ public:
+  FailureForTorch(const Error& error, std::string text, std::exception_ptr failure)
+      : PyTorchError{std::move(text)}, name_{name_of(error)}, failure_{std::move(failure)} {}
+
+  PyObject* python_type() override { return py::module_::import("lockstep").attr(name_).ptr(); }
+  const std::exception_ptr& failure() const { return failure_; }
+
+ private:
+  const char* name_;
+  std::exception_ptr failure_;
+};
+
+void raise(const Error& error, const char* text) {
+  const py::object type = py::module_::import("lockstep").attr(name_of(error));
+  const py::object raised = type(text);
   if (const auto* const of_peer = dynamic_cast<const PeerError*>(&error)) raised.attr("rank") = of_peer->rank();
   PyErr_SetObject(type.ptr(), raised.ptr());
+}
+
+void translate_as(const std::exception_ptr& failure, const char* text) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    raise(error, text);
+  }
 }
 
 void translate(std::exception_ptr failure) {
@@ -44,16 +77,23 @@ void translate(std::exception_ptr failure) {
     if (!failure) return;
     remember(failure);
     std::rethrow_exception(failure);
-  } catch (const MismatchError& error) {
-    raise("MismatchError", error);
-  } catch (const PeerError& error) {
-    raise("PeerError", error);
-  } catch (const StallError& error) {
-    raise("StallError", error);
-  } catch (const InvalidArgument& error) {
-    raise("InvalidArgument", error);
   } catch (const Error& error) {
-    raise("Error", error);
+    raise(error, error.what());
+  } catch (const FailureForTorch& error) {
+    remember(error.failure());
+    translate_as(error.failure(), error.what());
+  }
+}
+
+/// "; this rank brings the gradients of fc.weight, fc.bias", or nothing.
+std::string names_of(std::int64_t gradients) {
+  const PythonLock lock;
+  if (gradients == 0 || !lock.is_held()) return {};
+  try {
+    const auto names = py::module_::import("lockstep._buckets").attr("names_of")(gradients).cast<std::string>();
+    return names.empty() ? names : "; this rank brings " + names;
+  } catch (const py::error_already_set&) {
+    return {};
   }
 }
 
@@ -73,6 +113,16 @@ void remember(const std::exception_ptr& failure) {
     if (remembered().failures.size() > at_most) remembered().failures.pop_back();
   } catch (...) {
     // Python's own, or torch's: other ranks know nothing of it.
+  }
+}
+
+std::exception_ptr for_torch(const std::exception_ptr& failure, std::int64_t gradients) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return std::make_exception_ptr(FailureForTorch{error, error.what() + names_of(gradients), failure});
+  } catch (...) {
+    return failure;
   }
 }
 

@@ -17,6 +17,7 @@
 #include "python/arrays.hpp"
 #include "python/backend.hpp"
 #include "python/failures.hpp"
+#include "python/future.hpp"
 #include "python/place.hpp"
 #include "python/process.hpp"
 #include "python/python_lock.hpp"
@@ -31,10 +32,15 @@ namespace {
 
 const lockstep::LoadedPart part{"lockstep._core", LOCKSTEP_VERSION};
 
+Process& of_job() {
+  Process::require_own();
+  return *Process::current();
+}
+
 /// Runtime::working_alone, for as long as Python keeps it.
 class Alone {
  public:
-  Alone() : alone_{Process::current()->working_alone()} {}
+  Alone() : alone_{of_job().working_alone()} {}
 
  private:
   std::shared_ptr<const void> alone_;
@@ -46,6 +52,7 @@ class Alone {
 PYBIND11_MODULE(_core, module) {
   module.attr("torch_version") = LOCKSTEP_TORCH_VERSION;
   translate_failures();
+  define_future(module);
   Interrupts::find_main_thread();
 
   const py::call_guard<py::gil_scoped_release> without_lock;
@@ -62,10 +69,11 @@ PYBIND11_MODULE(_core, module) {
   py::class_<Alone>(module, "Alone", "While it lives, this rank may keep the others waiting.").def(py::init<>());
   module.def("has_started", [] { return Process::current() != nullptr; });
   module.def(
-      "end_python", [] { Process::current()->end_python(); }, without_lock);
+      "end_python", [] { return Process::current()->end_python(); }, without_lock);
   module.def(
       "end_job", [](const std::string& text) { end_job(text); }, without_lock);
 
+  module.def("future_of", &future_of);
   module.def("all_reduce", &all_reduce);
   module.def("exact_sum", &exact_sum);
   module.def("same_on_all", &same_on_all);

@@ -42,8 +42,9 @@ const char* kept(std::string_view file) {
   return found->c_str();
 }
 
-std::optional<Here> place_on(PyThreadState* thread) {
-  std::optional<Here> nearest;
+std::optional<Place> place_on(PyThreadState* thread) {
+  std::optional<Place> nearest;
+  bool is_backward = false;
   PyFrameObject* frame = PyThreadState_GetFrame(thread);
   while (frame) {
     PyCodeObject* const code = PyFrame_GetCode(frame);
@@ -52,7 +53,9 @@ std::optional<Here> place_on(PyThreadState* thread) {
     if (!name) PyErr_Clear();
     const std::string_view file = name ? std::string_view{name, static_cast<std::size_t>(size)} : std::string_view{};
     const bool is_found = is_of_user(file);
-    if (is_found) nearest = Here{kept(file), static_cast<std::uint32_t>(PyFrame_GetLineNumber(frame))};
+    is_backward = is_backward || file.ends_with("/torch/autograd/graph.py");
+    if (is_found)
+      nearest = Place{Here{kept(file), static_cast<std::uint32_t>(PyFrame_GetLineNumber(frame))}, is_backward};
     Py_DECREF(code);
     PyFrameObject* const caller = PyFrame_GetBack(frame);
     Py_DECREF(frame);
@@ -78,10 +81,14 @@ void set_library_folders(std::vector<std::string> folders, std::string of_python
 }
 
 Here place_of_call() {
+  return place_and_pass().here;
+}
+
+Place place_and_pass() {
   const PythonLock lock;
   if (!lock.is_held()) return {};
-  if (const auto here = place_on(PyThreadState_Get())) return *here;
-  return place_on(main_thread()).value_or(Here{});
+  if (const auto place = place_on(PyThreadState_Get())) return *place;
+  return place_on(main_thread()).value_or(Place{});
 }
 
 std::string bracketed(const Here& here) {

@@ -16,6 +16,13 @@ void set_library_folders(std::vector<std::string> folders, std::string of_python
 /// or else, as on a thread of autograd, on the main one. Unknown if Python has ended.
 Here place_of_call();
 
+/// The same, and whether it calls for a backward pass of PyTorch's.
+struct Place {
+  Here here;
+  bool is_backward = false;
+};
+Place place_and_pass();
+
 /// " (train.py:12)", as it follows what happened there; empty for an unknown place.
 std::string bracketed(const Here& here);
 

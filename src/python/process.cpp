@@ -5,7 +5,9 @@
 #include <numeric>
 #include <span>
 
+#include <fmt/format.h>
 #include <mpi.h>
+#include <unistd.h>
 
 #include <lockstep/core/base/error.hpp>
 
@@ -13,6 +15,7 @@
 #include "python/completions.hpp"
 #include "python/desk.hpp"
 #include "python/mail.hpp"
+#include "python/place.hpp"
 #include "python/store_server.hpp"
 
 namespace lockstep::python {
@@ -59,8 +62,12 @@ void require_all_threads() {
 }  // namespace
 
 Process::Process(const RuntimeOptions& options)
-    : stall_timeout_{options.stall_timeout}, on_stall_{options.on_stall}, runtime_{make_runtime(options)} {
-  require_all_threads();
+    : process_{::getpid()},
+      stall_timeout_{options.stall_timeout},
+      on_stall_{options.on_stall},
+      runtime_{make_runtime(options)} {}
+
+void Process::open() {
   completions_ = std::make_unique<Completions>();
   store_server_ = std::make_unique<StoreServer>();
   mail_ = std::make_unique<Mail>();
@@ -71,14 +78,29 @@ Process::Process(const RuntimeOptions& options)
 }
 
 Process& Process::start(std::chrono::duration<double> stall_timeout, RuntimeOptions::OnStall on_stall) {
+  require_own();
   if (of_process) return *of_process;
   of_process = new Process{{.device = "cpu", .stall_timeout = stall_timeout, .on_stall = on_stall}};
+  // Not before it is kept: a runtime that an exception destroys tells the other ranks less than Python does.
+  require_all_threads();
+  of_process->open();
   end_messages_before_mpi();
   return *of_process;
 }
 
 Process* Process::current() {
   return of_process;
+}
+
+bool Process::is_of_parent() {
+  return of_process && of_process->process_ != ::getpid();
+}
+
+void Process::require_own() {
+  if (is_of_parent())
+    throw InvalidArgument{fmt::format(
+        "process {}, which a rank of the job has forked, calls lockstep{}; expected only the rank itself, process {}",
+        ::getpid(), bracketed(place_of_call()), of_process->process_)};
 }
 
 std::vector<int> Process::all_ranks() const {
@@ -99,8 +121,8 @@ MadeGroup Process::make_group(const std::vector<int>& ranks, const Here& here) {
   return {group, shown.front() == group.size()};
 }
 
-void Process::end_python() {
-  completions_->stop();
+std::string Process::end_python() {
+  return completions_ ? completions_->stop() : std::string{};
 }
 
 void Process::end_messages() {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/types.h>
+
 #include <lockstep/core/base/here.hpp>
 #include <lockstep/job/runtime/runtime.hpp>
 #include <lockstep/sync/group/group.hpp>
@@ -35,6 +37,12 @@ class Process {
   /// Null before `start`.
   static Process* current();
 
+  /// LOCAL, from any thread. Whether a process that has started has forked this one, which then has no part in the job.
+  static bool is_of_parent();
+
+  /// InvalidArgument in such a process.
+  static void require_own();
+
   int rank() const { return runtime_.rank(); }
   int size() const { return runtime_.size(); }
   double stall_seconds() const { return stall_timeout_.count(); }
@@ -55,15 +63,17 @@ class Process {
   StoreServer& store_server() { return *store_server_; }
 
   /// LOCAL, without Python's lock. Before Python ends: waits for what is under way, and ends the threads that may call
-  /// into Python.
-  void end_python();
+  /// into Python. Returns what made a call fail that nobody has waited for; empty if there is none.
+  std::string end_python();
 
   /// LOCAL. Before MPI ends.
   void end_messages();
 
  private:
   explicit Process(const RuntimeOptions& options);
+  void open();
 
+  pid_t process_;
   std::chrono::duration<double> stall_timeout_;
   RuntimeOptions::OnStall on_stall_;
   Runtime runtime_;

@@ -35,6 +35,7 @@ Packer question_of(Ask what, const std::vector<std::string>& keys) {
 }  // namespace
 
 JobStore::Bytes JobStore::ask(Packer question, const std::string& about, std::chrono::milliseconds timeout) const {
+  Process::require_own();
   auto answer = Process::current()->store_server().ask(question.take(), timeout);
   if (!answer)
     C10_THROW_ERROR(DistStoreError, fmt::format("the store has no answer within {} s: {}; expected some rank to set it",

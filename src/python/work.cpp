@@ -1,11 +1,16 @@
 #include "python/work.hpp"
 
+#include <exception>
 #include <utility>
+
+#include <lockstep/core/base/error.hpp>
+
+#include "python/failures.hpp"
 
 namespace lockstep::python {
 
-CallWork::CallWork(std::shared_ptr<Call> call, int rank, c10d::OpType type)
-    : Work{rank, type}, call_{std::move(call)} {}
+CallWork::CallWork(std::shared_ptr<Call> call, int rank, c10d::OpType type, std::shared_ptr<Turns> turns)
+    : Work{rank, type}, call_{std::move(call)}, turns_{std::move(turns)} {}
 
 bool CallWork::isCompleted() {
   return call_->is_finished();
@@ -20,7 +25,11 @@ std::exception_ptr CallWork::exception() const {
 }
 
 bool CallWork::wait(std::chrono::milliseconds timeout) {
-  call_->wait(timeout);
+  try {
+    call_->wait(timeout);
+  } catch (const Error&) {
+    std::rethrow_exception(call_->failure() ? call_->failure_for_torch() : for_torch(std::current_exception()));
+  }
   return true;
 }
 

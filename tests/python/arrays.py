@@ -1,9 +1,11 @@
-"""Arrays of NumPy without torch.distributed: on any number of ranks. Prints "done" on rank 0."""
+"""Arrays of NumPy, and tensors, without torch.distributed: on any number of ranks. Prints "done" on rank 0."""
 
 import fractions
 import random
 
 import numpy
+
+import torch
 
 import lockstep
 import lockstep.torch
@@ -30,7 +32,17 @@ elements = numpy.array([1e16 if rank == 0 else 1.0, -1.0 * rank])
 lockstep.all_reduce(elements, "exact_sum")
 assert elements[0] == float(fractions.Fraction(10**16) + size - 1) and elements[1] == -size * (size - 1) / 2
 
+# Tensors, in their memory.
+tensor = torch.tensor([[1e16 if rank == 0 else 1.0, 2.0], [-1.0 * rank, 3.0]], dtype=torch.float64, requires_grad=True)
+assert lockstep.all_reduce(tensor, "exact_sum") is tensor
+assert tensor[0, 0].item() == elements[0] and tensor[1, 0].item() == elements[1] and tensor[1, 1].item() == 3 * size
+turned = torch.arange(6, dtype=torch.int64).reshape(2, 3).t()
+lockstep.all_reduce(turned)
+assert torch.equal(turned, size * torch.arange(6).reshape(2, 3).t())
+assert lockstep.exact_sum(torch.tensor(numbers[cuts[rank]:cuts[rank + 1]], dtype=torch.float64)) == expected
+
 lockstep.same_on_all("learning rate", 0.1)
+lockstep.same_on_all("tensor", torch.arange(2000.0).bfloat16())
 lockstep.same_on_all("weights", numpy.arange(4))
 
 
@@ -45,9 +57,16 @@ def caught(kind, call):
 caught(lockstep.InvalidArgument, lambda: lockstep.all_reduce(numpy.ones(3, numpy.int8)))
 caught(lockstep.InvalidArgument, lambda: lockstep.all_reduce(numpy.ones(3, numpy.int32), "exact_sum"))
 caught(lockstep.InvalidArgument, lambda: lockstep.all_reduce(numpy.ones(3), "max"))
+caught(lockstep.InvalidArgument, lambda: lockstep.all_reduce([1.0]))
 caught(lockstep.InvalidArgument, lambda: lockstep.exact_sum(numpy.arange(3)))
 caught(lockstep.InvalidArgument, lambda: lockstep.all_reduce(numpy.ones(3).astype(">f8")))
+for refused in (torch.ones(3).bfloat16(), torch.eye(3).to_sparse(), torch.ones(3, device="meta")):
+    caught(lockstep.InvalidArgument, lambda: lockstep.exact_sum(refused))
 if size > 1:
+    weights = torch.arange(2000.0)  # so many that repr leaves some out
+    weights[1000] += rank
+    text = caught(lockstep.MismatchError, lambda: lockstep.same_on_all("weights", weights))
+    assert "float32[2000], digest" in text, text
     text = caught(lockstep.MismatchError, lambda: lockstep.same_on_all("seed", 2 if rank == size - 1 else 1))
     assert f"replica {size - 1} " in text and "(arrays.py:" in text and "seed = 2" in text and "seed = 1" in text, text
     text = caught(lockstep.MismatchError, lambda: lockstep.all_reduce(numpy.ones(3 if rank else 4)))

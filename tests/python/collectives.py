@@ -277,6 +277,25 @@ def check_asynchronous():
     assert chained.wait()[0] == size * size
 
 
+def check_calls_of_callbacks():
+    """They come where the program has added the callback, also where it runs long after."""
+    other, holds = dist.new_group(list(range(size))), BACKEND == "lockstep"  # others wait for a call at its callback
+    if rank == 0 and holds:
+        dist.barrier(group=other)
+    first = dist.all_reduce(torch.full((3,), 1.0), async_op=True).get_future().then(
+        lambda future: dist.all_reduce(10 * future.value()[0], async_op=True).get_future().then(
+            lambda future: dist.all_reduce(100 * future.value()[0], async_op=True).get_future().wait()[0]).wait())
+    if rank == 0:
+        assert first.wait().tolist() == [1000 * size**3] * 3
+    second = torch.full((3,), 2.0)
+    work = dist.all_reduce(second, async_op=True)
+    if rank > 0 and holds:
+        dist.barrier(group=other)
+    work.wait()
+    assert second.tolist() == [2 * size] * 3, second
+    assert first.wait().tolist() == [1000 * size**3] * 3
+
+
 def check_progress():
     """A call returns while the others have not come, and ends while nobody waits; groups do not wait for each other."""
     other = dist.new_group(list(range(size)))
@@ -361,6 +380,7 @@ check_messages()
 check_coalesced()
 check_groups()
 check_asynchronous()
+check_calls_of_callbacks()
 check_progress()
 check_threads()
 check_objects()

@@ -67,7 +67,7 @@ def check_hooks():
             powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2),
             powerSGD_hook.powerSGD_hook),
     ):
-        net = DistributedDataParallel(model().float())
+        net = DistributedDataParallel(model().float(), bucket_cap_mb=0.0005)
         register(net)
         check_same_everywhere(train(net, loader_of()))
 

@@ -2,6 +2,7 @@
 rank; lines that a test looks for end with the comment that names them."""
 
 import argparse
+import ctypes
 import datetime
 import os
 import signal
@@ -22,6 +23,8 @@ parser.add_argument("--timeout", type=lambda text: datetime.timedelta(seconds=fl
 parser.add_argument("--backend", default="lockstep")
 arguments = parser.parse_args()
 case = arguments.case
+if case == "one-thread":
+    ctypes.CDLL(lockstep.torch._core.__file__).MPI_Init(None, None)  # for one thread
 dist.init_process_group(arguments.backend, timeout=arguments.timeout)
 rank, size = dist.get_rank(), dist.get_world_size()
 is_odd = rank == size - 1
@@ -84,6 +87,25 @@ elif case == "fake":
 elif case == "asynchronous":
     work = dist.all_reduce(mine, async_op=True) if not is_odd else dist.broadcast(mine, 0, async_op=True)
     say(caught(work.wait))
+elif case == "backward":
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)))
+    for _ in range(2):  # the first puts parameters into buckets
+        net(torch.ones(2, 3)).sum().backward()
+    loss = net(torch.ones(2, 3)).sum()
+    say(caught(usual if is_odd else lambda: loss.backward()))  # backward
+elif case == "forked":
+    if is_odd:
+        child = os.fork()
+        if child == 0:
+            for call in (usual, dist.barrier, lambda: lockstep.all_reduce(numpy.ones(2))):
+                try:
+                    call()
+                except lockstep.InvalidArgument as error:
+                    say(error)
+            sys.exit()
+        assert os.waitpid(child, 0)[1] == 0
+    usual()
+    assert mine[0] == size * size, mine
 elif case == "no-send":
     if is_odd:
         dist.recv(mine, 0)  # no-send 1
@@ -163,6 +185,19 @@ elif case == "raises":
     if is_odd:
         raise ValueError("no such file")
     usual()
+elif case == "raises-closed":
+    if is_odd:
+        sys.stdout.close()
+        sys.stdout = None
+        sys.stderr.close()
+        raise ValueError("no such file")
+    usual()
+elif case == "unheard":
+    if not is_odd:
+        unheard = dist.all_reduce(mine, async_op=True)
+elif case == "unheard-mismatch":
+    dist.broadcast(mine, 0, async_op=True) if is_odd else dist.all_reduce(mine, async_op=True)
+    dist.barrier()
 elif case == "exits":
     if is_odd:
         sys.exit(3)

@@ -145,6 +145,9 @@ def test_other_mismatch(backend, case, lines, words):
 @pytest.mark.parametrize("case, sentence, code", [
     ("not-caught", r"lockstep: replica 2 .* is at barrier #2 \(failing.py:\d+\); replicas 0, 1 are at all_reduce", 3),
     ("raises", r"lockstep: replica 2 .* failed: ValueError: no such file", 4),
+    ("raises-closed", r"lockstep: replica 2 .* failed: ValueError: no such file", 4),
+    ("unheard", r"lockstep: replica 2 .* called exit\(0\) before the end of the job", 4),
+    ("unheard-mismatch", r"lockstep: replica 2 .* is at broadcast #2 \(failing.py:\d+\)", 3),
     ("exits", r"lockstep: replica 2 .* called exit\(3\)", 3),
     ("killed", r"lockstep: replica 2 .* is gone", 137),  # mpirun's own, for SIGKILL
 ])
@@ -156,6 +159,31 @@ def test_end(case, sentence, code, backend):
     if case == "raises":
         assert done.stderr.index("Traceback") < done.stderr.index("lockstep: replica 2")
     assert time.monotonic() - begun < 60
+
+
+def test_backward():
+    """A mismatch in a backward pass has its type, both lines, and what the rank's bucket has."""
+    done = job(3, "failing.py", "backward")
+    lines = sorted(done.stdout.splitlines())
+    assert len(lines) == 3, done.stdout + done.stderr
+    for rank, line in enumerate(lines):
+        assert f"(failing.py:{USUAL})" in line and f"(failing.py:{line_of('# backward')})" in line
+        assert ("gradients of 1.bias, 1.weight, 0.bias, 0.weight" in line) == (rank != 2), line
+
+
+def test_forked():
+    """A child of fork has no part in the job: the sum after it is right."""
+    done = job(3, "failing.py", "forked")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3 and all("which a rank of the job has forked, calls lockstep (failing.py:" in line
+                                   for line in lines), lines
+
+
+def test_one_thread():
+    done = job(2, "failing.py", "one-thread")
+    assert re.search(r"^lockstep: error: .*expected MPI_THREAD_MULTIPLE", done.stderr, re.MULTILINE), done.stderr
+    assert done.returncode != 0
 
 
 def test_late():
