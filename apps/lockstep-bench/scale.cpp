@@ -4,21 +4,24 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/optim/sgd.hpp>
 
 #include "apps/lockstep-bench/start_exchanges.hpp"
-#include "core/cluster/cluster_spec.hpp"
 #include "core/control/meeting_point.hpp"
 #include "core/control/phase_table.hpp"
 #include "core/control/rounds.hpp"
-#include "core/watch/heartbeat_message.hpp"
+#include "core/control/shared_table.hpp"
+#include "core/watch/heartbeats.hpp"
+#include "core/watch/watchdog.hpp"
 #include "job/sim/network.hpp"
 #include "job/sim/virtual_time.hpp"
 #include "job/sim/watched_ranks.hpp"
@@ -56,18 +59,57 @@ struct Tables {
   double shared = 0;  ///< that it shares with the ranks of its node
 };
 
-std::size_t bytes_of(const std::string& text) {
-  return sizeof text + (text.capacity() >= sizeof text / 2 ? text.capacity() + 1 : 0);
+std::size_t heap_in_use() {
+  const auto heap = ::mallinfo2();
+  return heap.uordblks + heap.hblkhd;
 }
 
-/// Names, which the watchdog has once more; residences; the tasks of the ranks; six numbers: the rank's in its group,
-/// and its node and its place there; and the phase table.
-Tables tables_of(ReplicaGroup& group) {
-  constexpr std::size_t names_kept = 2, numbers = 6;
-  std::size_t bytes = 0;
-  for (const std::string& name : group.meeting().names()) bytes += names_kept * bytes_of(name);
-  for (const Job::Residence& each : group.residences()) bytes += bytes_of(each.task) + bytes_of(each.host);
-  return {static_cast<double>(bytes) / group.size() + sizeof(Task) + sizeof(std::string) + numbers * sizeof(int),
+/// Carries nothing: of ranks whose memory alone counts.
+class NoNetwork : public HeartbeatNetwork {
+ public:
+  const HeartbeatAddress& address() const override { return address_; }
+  int descriptor() const override { return -1; }
+  void send(const SealedHeartbeat&, std::uint32_t, std::uint16_t) override {}
+  void take_refusals(const Refused&) override {}
+  void receive(const Take&) override {}
+  void open_stream(int, const HeartbeatAddress&) override {}
+  void send_in_streams(const SealedHeartbeat&, std::optional<int>) override {}
+  bool was_refused(int, std::uint32_t) const override { return false; }
+  void forget_refusals(int) override {}
+  bool answers(const HeartbeatAddress&) const override { return true; }
+
+ private:
+  HeartbeatAddress address_;
+};
+
+/// What a watchdog and heartbeats keep on a rank of such a job, as the heap shows it.
+std::size_t bytes_to_watch(int ranks, int on_node) {
+  std::vector<int> lowest;
+  std::vector<HeartbeatAddress> addresses(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    lowest.push_back(rank - rank % on_node);
+    addresses[static_cast<std::size_t>(rank)].hosts[0] = static_cast<std::uint32_t>(rank / on_node + 1);
+  }
+  SharedMemory memory = SharedMemory::create(PhaseTable::bytes_for(ranks));
+  memory.take_over();
+  PhaseTable table{std::move(memory), ranks, 0, PhaseTable::Processes::unknown};
+  const TableOnDemand<std::string> names{ranks, [](int rank) { return fmt::format("replica {}", rank); }};
+  const std::size_t before = heap_in_use();
+  Heartbeats heartbeats{std::make_unique<NoNetwork>()};
+  heartbeats.connect(NodeMap{lowest}, 0, addresses, HeartbeatKey{});
+  const Watchdog watchdog{
+      table, names, {.signals = KeptSignals::Keep::none}, [](Error::ExitCode, Reach) {}, &heartbeats};
+  return heap_in_use() - before;
+}
+
+/// Each rank's address, by which its task is known; the number of its host, its place in the group, and its node,
+/// twice; what grows of the rest with the ranks; and the phase table.
+Tables tables_of(int ranks, int on_node) {
+  constexpr std::size_t numbers = 4;
+  const int few = std::max(ranks, 64);
+  (void)bytes_to_watch(few, on_node);  // what is made once for the process
+  const std::size_t fewer = bytes_to_watch(few, on_node), more = bytes_to_watch(2 * few, on_node);
+  return {static_cast<double>(more - fewer) / few + sizeof(std::string) + numbers * sizeof(int),
           static_cast<double>(PhaseTable::bytes_for(2) - PhaseTable::bytes_for(1))};
 }
 
@@ -85,6 +127,7 @@ class ScaledJob {
       : options_{options},
         ranks_{ranks},
         on_node_{std::min(ranks, options.ranks_per_node)},
+        tables_{tables_of(ranks, on_node_)},
         network_{ranks, options.ranks_per_node, links_of(options, ranks)} {}
 
   /// What the ranks do, one after the other.
@@ -225,7 +268,6 @@ class ScaledJob {
   void take_part(Strategy& strategy, int rank) {
     auto next = measured_.begin();
     next->sent[static_cast<std::size_t>(rank)] = start_of(network_.of(rank));
-    if (rank == 0) tables_ = tables_of(inside(strategy).group());
 
     measure(strategy, rank, *++next, [&] { agree(strategy); });
     for (const std::int64_t bytes : options_.bytes) sum(strategy, rank, *++next, bytes);
@@ -287,9 +329,9 @@ class ScaledJob {
   const ScaleOptions& options_;
   int ranks_;
   int on_node_;
+  Tables tables_;
   sim::Network network_;
   std::vector<ScaledPart> measured_;
-  Tables tables_;
   Time latest_{0};
   std::string wrong_;
 };

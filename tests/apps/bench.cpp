@@ -282,6 +282,8 @@ TEST_CASE("scale counts what simulated ranks send, and tells all of them of a de
     if (what == "gone") CHECK(row["time"] < 1'000'000);
     if (what == "silent") CHECK((row["time"] > 9'900'000 && row["time"] < 15'000'000));
     CHECK(row["table"] > 100);
+    CHECK(row["table"] < (ranks == 2 ? 280 : 190));  // nodes of 2 and of 8 ranks
+    CHECK(row["shared"] == 512);
   }
   check_refused(refuse(2, {"scale"}), {"scale in a job of 2 ranks: expected one"});
 }

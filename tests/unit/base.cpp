@@ -22,6 +22,7 @@
 #include <lockstep/core/base/philox.hpp>
 #include <lockstep/core/base/shape.hpp>
 
+#include "core/base/countdown.hpp"
 #include "core/base/counted_time.hpp"
 #include "core/base/deadline.hpp"
 #include "core/base/digest.hpp"
@@ -35,6 +36,25 @@
 #include "core/base/start_thread.hpp"
 
 using namespace lockstep;
+
+TEST_CASE("a countdown calls once its time has passed, of which a pause of the process is none") {
+  int late = 0;
+  Countdown countdown;
+  const auto passes = [&](double seconds) {
+    countdown.pass(Countdown::Seconds{seconds});
+    return late;
+  };
+  const auto set = [&] { countdown.set(Countdown::Seconds{0.25}, [&] { ++late; }); };
+  set();
+  CHECK(passes(3600) == 0);
+  CHECK(passes(0.1) == 0);
+  CHECK(passes(0.1) == 1);
+  CHECK_FALSE(countdown.is_set());
+  CHECK(passes(1) == 1);
+  set();
+  countdown.clear();
+  for (int looks = 0; looks < 3; ++looks) CHECK(passes(1) == 1);
+}
 
 TEST_CASE("a deadline without end does not pass") {
   for (const double seconds : {1e10, std::numeric_limits<double>::infinity()}) {

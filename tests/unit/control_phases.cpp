@@ -29,13 +29,13 @@ TEST_CASE("a row written in one process is read in another") {
   CHECK(child.wait() == 0);
   const PhaseTable::Snapshot seen = table.rows.read(1);
   CHECK(seen.phase == Phase::meeting);
-  CHECK(seen.process == child.id());
+  CHECK(seen.process.here == child.id());
   CHECK(seen.heartbeat == 2);
   CHECK(seen.meeting == 17);
   CHECK(seen.last.kind == TagKind::merge);
   CHECK(seen.last.count == 5);
   CHECK(seen.last.site_text() == "trainer.cpp:120");
-  CHECK(table.rows.read(0).process == ::getpid());
+  CHECK(table.rows.read(0).process.here == ::getpid());
   CHECK(table.rows.read(2).phase == Phase::absent);
 }
 

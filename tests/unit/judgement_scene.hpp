@@ -34,11 +34,12 @@ class Scene {
             .row = row,
             .stall_timeout = Seconds{1},
             .tick = Seconds{1} / 1024},
-        state{job, std::vector<PhaseTable::Snapshot>(lowest.size())} {
+        rows(lowest.size(), {.phase = Phase::computing}),
+        state{std::vector<Observation::Row>(lowest.size())} {
     for (int other = 0; other < job.nodes.ranks(); ++other) {
       const bool tells = job.nodes.same_node(other, row) && other != row;
-      seen.rows.push_back(
-          {.seen = {.phase = Phase::computing}, .process = tells ? Process::running : Process::unknown});
+      seen.rows.emplace_back().process = tells ? Process::running : Process::unknown;
+      seen.fresh.push_back(other);
     }
     seen.took = job.tick;
   }
@@ -81,7 +82,7 @@ class Scene {
     return with([row](Scene& s) { s.sight(row).refused = true; });
   }
   Scene& heard_here(int row) {
-    return with([row](Scene& s) { s.sight(row).missed_datagrams = 0; });
+    return with([row](Scene& s) { s.sight(row).is_heard_here = true; });
   }
   /// So many calls to the GPU's driver have not returned yet.
   Scene& in_calls(std::uint64_t calls = 1) {
@@ -94,7 +95,6 @@ class Scene {
   }
   Scene& timeout(double seconds) {
     job.stall_timeout = Seconds{seconds};
-    state = WatchState{job, std::vector<PhaseTable::Snapshot>(seen.rows.size())};
     return *this;
   }
   Scene& with(const Change& change) {
@@ -144,13 +144,7 @@ class Scene {
       if (!beats_until.contains(row) || looks <= beats_until[row]) ++this->row(row).heartbeat;
     if (seen.since_told) *seen.since_told += job.tick;
     if (each_look) each_look(*this);
-    seen.host_answers.clear();
-    Judgement judged = judge_look(job, seen, state);
-    for (; judged.unknown_host; ++knocks) {
-      seen.host_answers[job.nodes.node_of(*judged.unknown_host)] = false;
-      judged = judge_look(job, seen, state);
-    }
-    state = std::move(judged.state);
+    Judgement judged = judge();
     if (judged.wishes && !wished_at) wished_at = looks;
     finding = judged.failure ? *judged.failure : judged.stall.value_or(Finding{});
     if (judged.stall)
@@ -164,10 +158,23 @@ class Scene {
     return {};
   }
 
+  /// What is made of the rows as they are.
+  Judgement judge() {
+    seen.own = row(job.row);
+    for (int each = 0; each < job.nodes.ranks(); ++each) sight(each).look(row(each), seen.own);
+    seen.read = [this](int each) { return row(each); };
+    seen.host_answers = [this](int) {
+      ++knocks;
+      return false;
+    };
+    return judge_look(job, seen, state);
+  }
+
   Observation::Row& sight(int row) { return seen.rows[static_cast<std::size_t>(row)]; }
-  PhaseTable::Snapshot& row(int row) { return sight(row).seen; }
+  PhaseTable::Snapshot& row(int row) { return rows[static_cast<std::size_t>(row)]; }
 
   WatchedJob job;
+  std::vector<PhaseTable::Snapshot> rows;
   Observation seen;
   WatchState state;
   std::map<int, int> beats_until;

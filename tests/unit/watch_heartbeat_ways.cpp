@@ -82,7 +82,7 @@ HeartbeatMessage some_message() {
   HeartbeatMessage message{.sequence = 7, .rank = 2, .reported = true, .observed = {3, 1}};
   message.row.phase = Phase::meeting;
   message.row.last = merge_tag();
-  message.row.process = 4242;
+  message.row.process.here = 4242;
   message.row.meeting = message.row.passed = 17;
   message.row.group = 12;
   message.row.groups.back() = {12, 3};
@@ -111,7 +111,7 @@ TEST_CASE("a heartbeat that was changed, cut or sealed with another key is none"
   CHECK(opened->row.waits_at == 2);
   CHECK(opened->row.groups_not_shown > 0);
   CHECK(opened->row.last.site_text() == "trainer.cpp:120");
-  CHECK(opened->row.process == 0);  // another host's
+  CHECK(opened->row.process.here == 0);  // another host's
   CHECK(opened->row.passed == 0);
 
   CHECK_FALSE(open_sealed(sealed, make_heartbeat_key(), ranks_of_job));
@@ -143,7 +143,7 @@ TEST_CASE("a heartbeat that says what cannot be is none, even with the right sea
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.open_line = static_cast<OpenLine>(3); }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.last.site[2] = '\x1b'; }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.position.site[0] = '\x1b'; }));
-  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.number = -1; }));
+  CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.process.there = -1; }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.row.terminated = 2; }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.reported = 2; }));
   CHECK_FALSE(is_taken([](HeartbeatMessage& m) { m.warned = 2; }));
@@ -280,9 +280,9 @@ TEST_CASE("strangers who say nothing keep nobody out") {
 }
 
 TEST_CASE("silence counts from the last sign of life, and a rank is mute only after agreements that came later") {
-  SignsOfLife life{0, 4};
+  SignsOfLife life;
   const auto look = [&](SignsOfLife::News news, int times = 1) {
-    for (; times > 0; --times) life.look(news);
+    for (; times > 0; --times) life.look(news, 4);
   };
   look({.heartbeat = 1});
   CHECK(life.has_beaten);

@@ -156,7 +156,7 @@ TEST_CASE("of two nodes that are about to report a stall, the lower one does, as
   std::vector<Turn> turns;
   for (int tick = 0; tick < 5; ++tick) {
     turns.push_back(higher->turn_to_report(stall));
-    ranks.table(0).note_speaker(1);
+    ranks.table(0).note_speaker({.node = 2});
   }
   CHECK(turns == std::vector<Turn>{Turn::waits, Turn::waits, Turn::waits, Turn::waits, Turn::reports});
 
@@ -170,6 +170,32 @@ TEST_CASE("of two nodes that are about to report a stall, the lower one does, as
   REQUIRE(ranks.table(0).claim_report());
   REQUIRE(ranks.hears(1, 0));
   CHECK(higher->turn_to_report(stall) == Turn::is_over);
+}
+
+TEST_CASE("of nodes that would tell of a stall or warn at once, the lowest does, each time") {
+  Ranks ranks{{0, 1, 2}};
+  std::vector<std::unique_ptr<WatchRounds>> rounds;
+  for (int rank = 0; rank < 3; ++rank)
+    rounds.push_back(std::make_unique<WatchRounds>(
+        ranks.table(rank), WatchedJob{.names = {"a", "b", "c"}, .nodes = ranks.nodes, .row = rank},
+        &ranks.beats(rank)));
+  // Who says it, if these ranks want to in each tick.
+  const auto said_by = [&](const std::vector<int>& speakers, const auto& says) {
+    std::vector<int> said;
+    for (int tick = 0; tick < 20; ++tick)
+      for (int rank = 0; rank < 3; ++rank) {
+        rounds[static_cast<std::size_t>(rank)]->beat(WatchRounds::Heartbeat::now);
+        if (std::ranges::count(speakers, rank) > 0 && says(*rounds[static_cast<std::size_t>(rank)]))
+          said.push_back(rank);
+      }
+    return said;
+  };
+  for (const int row : {0, 2}) {
+    const Finding stall{.sentence = "a stall", .code = Error::ExitCode::stall, .rows = {row}};
+    const std::vector<int> speakers = row == 0 ? std::vector{0, 1} : std::vector{1, 2};
+    CHECK(said_by(speakers, [&](WatchRounds& each) { return each.tells_of(stall); }) == std::vector{speakers.front()});
+  }
+  CHECK(said_by({1, 2}, [](WatchRounds& each) { return each.warns(); }) == std::vector{1});
 }
 
 TEST_CASE("a watchdog sends its rank's row around once, and again as long as somebody wishes for the rows of all") {
@@ -216,9 +242,9 @@ TEST_CASE("a heartbeat carries what its rank is doing, to one rank of each other
   const auto seen = ranks.table(1).read(3);
   CHECK(seen.phase == Phase::meeting);
   CHECK(seen.meeting == 17);
-  CHECK(seen.process == 0);
-  CHECK(seen.number == ::getpid());
-  CHECK(seen.memory == MemoryUse{.resident = 5ull << 32, .peak = 6ull << 32});
+  CHECK(seen.process.here == 0);
+  CHECK(seen.process.there == ::getpid());
+  CHECK(seen.memory.resident == 5u << 22);
   CHECK(seen.progress == 7ull << 32);
   CHECK(seen.has_stack());
   CHECK(ranks.table(1).questions().is_open());

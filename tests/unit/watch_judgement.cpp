@@ -28,9 +28,9 @@ TEST_CASE("ranks of a node are gone, stopped or late after these times", "[B-45]
   const double no_end = std::numeric_limits<double>::infinity();
   check_rules({
       {"gone, at once", job().ends(1), 1, "b is gone: its process ended; it was before the first step, computing"},
-      {"gone by a signal", job().ends(1).with([](Scene& s) { s.sight(1).seen.ended_by = SIGSEGV; }), 1,
+      {"gone by a signal", job().ends(1).with([](Scene& s) { s.row(1).ended_by = SIGSEGV; }), 1,
        "b is gone: SIGSEGV ended it; it was before"},
-      {"gone for memory", job().ends(1).with([](Scene& s) { s.sight(1).killed = "the kernel killed it"; }), 1,
+      {"gone for memory", job().ends(1).with([](Scene& s) { s.seen.killed[1] = "the kernel killed it"; }), 1,
        "b is gone: the kernel killed it; it was before"},
       {"terminate_spread: 0.3 s", job().ends(1).terminates(1), 308, "b is gone: SIGTERM ended it; it was"},
       {"half of what a quick launcher waits",
@@ -66,7 +66,7 @@ TEST_CASE("ranks of a node are gone, stopped or late after these times", "[B-45]
 TEST_CASE("a pause of the whole job is nobody's lateness") {
   const auto paused = [](Scene scene) {
     scene.took(Seconds{3600}).look();  // a single look, an hour after the one before
-    const bool was_paused = judge_look(scene.job, scene.seen, scene.state).was_paused;
+    const bool was_paused = Scene{scene}.judge().was_paused;
     scene.took(scene.job.tick);
     return std::pair{was_paused, next_said(scene).first};
   };
@@ -78,8 +78,8 @@ TEST_CASE("a pause of the whole job is nobody's lateness") {
   // The others have beaten all the time: this rank alone was stopped.
   Scene alone{{0, 0, 0}};
   alone.row(2).heartbeat += 3600 * 1024;
-  CHECK_FALSE(judge_look(alone.job, alone.took(Seconds{3600}).seen, alone.state).was_paused);
-  CHECK_FALSE(judge_look(alone.job, alone.took(Seconds{0.4}).seen, alone.state).was_paused);
+  CHECK_FALSE(Scene{alone.took(Seconds{3600})}.judge().was_paused);
+  CHECK_FALSE(Scene{alone.took(Seconds{0.4})}.judge().was_paused);
 }
 
 TEST_CASE("a rank that is inside its GPU's driver is stuck after these times, unless its GPU may wait for others") {

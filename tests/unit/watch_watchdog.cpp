@@ -237,7 +237,7 @@ TEST_CASE("a stall that is only observed is told of once in each place, and does
 TEST_CASE("where processes do not know each other by number, one that ended shows by its silence") {
   Table table;
   ChildRank child{table, 1, [](PhaseTable&) { return ::pause(); }, PhaseTable::Processes::unknown};
-  CHECK(table.rows.read(1).process == 0);
+  CHECK(table.rows.read(1).process.here == 0);
   child.signal(SIGKILL);
   child.wait_for_end();
   Watched watched{table, 0.3};

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <ctime>
 #include <memory>
@@ -22,6 +23,7 @@
 #include "core/watch/watch_notes.hpp"
 #include "core/watch/watchdog.hpp"
 #include "core/watch/where_table.hpp"
+#include "judgement_scene.hpp"
 #include "support/phase_rows.hpp"
 
 using namespace lockstep;
@@ -31,11 +33,12 @@ using lockstep::test::CapturedStderr;
 using lockstep::test::ChildRank;
 using lockstep::test::eventually;
 using lockstep::test::merge_tag;
+using lockstep::test::Scene;
 using lockstep::test::Table;
 
 namespace {
 
-using Seconds = Stay::Seconds;
+using Seconds = Whereabout::Seconds;
 
 /// 2026-11-26 17:01:02 UTC.
 constexpr std::chrono::system_clock::time_point noon{std::chrono::seconds{1795712462}};
@@ -108,38 +111,24 @@ Watchdog watch(Table& table, double stall_timeout) {
                   [](Error::ExitCode, Reach) {}};
 }
 
-/// A job whose ranks compute and beat, and what one of them judges.
-struct WatchedRanks {
-  explicit WatchedRanks(std::vector<int> lowest, int row = 0)
-      : job{.names = std::vector<std::string>(lowest.size(), "b"),
-            .nodes = NodeMap{lowest},
-            .row = row,
-            .stall_timeout = Seconds{1},
-            .tick = Seconds{1} / 1024},
-        state{job, std::vector<PhaseTable::Snapshot>(lowest.size())} {
-    seen.rows.resize(lowest.size(), {.seen = {.phase = Phase::computing}});
-    seen.took = job.tick;
-  }
+/// A tick later, in which every rank has beaten.
+Judgement look(Scene& job) {
+  for (auto& row : job.rows) ++row.heartbeat;
+  return job.judge();
+}
 
-  Judgement look() {
-    for (auto& row : seen.rows) ++row.seen.heartbeat;
-    Judgement judged = judge_look(job, seen, state);
-    state = judged.state;
-    return judged;
-  }
+/// The look in which something is so; 0 if it is not in so many.
+template <class Is>
+int first(Scene& job, Is&& is, int most = 3000) {
+  for (int looks = 1; looks <= most; ++looks)
+    if (is(look(job))) return looks;
+  return 0;
+}
 
-  /// The look in which something is so; 0 if it is not in so many.
-  template <class Is>
-  int first(Is&& is, int most = 3000) {
-    for (int looks = 1; looks <= most; ++looks)
-      if (is(look())) return looks;
-    return 0;
-  }
-
-  WatchedJob job;
-  Observation seen;
-  WatchState state;
-};
+template <class Is>
+int first(Scene&& job, Is&& is) {
+  return first(job, is);
+}
 
 constexpr auto answers = [](const Judgement& judged) { return judged.answers; };
 constexpr auto takes_stack = [](const Judgement& judged) { return judged.takes_stack; };
@@ -148,22 +137,22 @@ constexpr auto takes_stack = [](const Judgement& judged) { return judged.takes_s
 
 TEST_CASE("the table has a line for each rank, with what is known of it") {
   const Position in_step{.where = Position::Where::in_run, .step = 12};
-  std::vector<Stay> stays(5);
-  stays[0] = {.seen = {.phase = Phase::meeting,
-                       .number = 4242,
+  std::vector<Whereabout> ranks(5);
+  ranks[0] = {.seen = {.phase = Phase::meeting,
+                       .process = {.there = 4242},
                        .last = merge_tag(),
                        .position = in_step,
-                       .memory = {.resident = 81u << 20, .peak = 90u << 20}},
+                       .memory = {.resident = 81u << 10, .peak = 90u << 10}},
               .there = Seconds{3.21}};
-  stays[1] = {.seen = {.phase = Phase::computing,
-                       .number = 7,
+  ranks[1] = {.seen = {.phase = Phase::computing,
+                       .process = {.there = 7},
                        .position = in_step,
-                       .memory = {.resident = 20ull << 30, .peak = 21ull << 30}},
+                       .memory = {.resident = 20u << 20, .peak = 21u << 20}},
               .there = Seconds{31},
               .silent = Seconds{30.16}};
-  stays[2] = {.seen = {.phase = Phase::leaving}};
-  stays[3] = {.seen = {.phase = Phase::alone, .position = in_step}, .ended = true};
-  CHECK(where_table(std::vector<std::string>{"replica 0 (worker:0, host a)", "b", "c", "d", "e"}, stays, Seconds{1},
+  ranks[2] = {.seen = {.phase = Phase::leaving}};
+  ranks[3] = {.seen = {.phase = Phase::alone, .position = in_step}, .ended = true};
+  CHECK(where_table(std::vector<std::string>{"replica 0 (worker:0, host a)", "b", "c", "d", "e"}, ranks, Seconds{1},
                     noon) ==
         "Where the 5 ranks are, 2026-11-26 17:01:02 UTC:\n"
         "  rank                          process    memory      peak     for  place\n"
@@ -175,16 +164,19 @@ TEST_CASE("the table has a line for each rank, with what is known of it") {
         "  d                                   -         -         -   0.0 s  its process has ended; was in step 12, "
         "working alone\n"
         "  e                                   -         -         -       -  has not started\n");
-  CHECK_THAT(where_table(std::vector<std::string>{"a"}, std::vector<Stay>(1), Seconds{1}, noon),
+  CHECK_THAT(where_table(std::vector<std::string>{"a"}, std::vector<Whereabout>(1), Seconds{1}, noon),
              Catch::StartsWith("Where the rank is, "));
 }
 
 TEST_CASE("how long a rank has been where it is counts from its last move, and its silence from its last heartbeat") {
   Stay stay;
+  Stay::Time now{0};
   PhaseTable::Snapshot seen{.heartbeat = 1, .phase = Phase::computing};
-  const auto after = [&](double seconds) {
-    stay.look(seen, Seconds{seconds});
-    return std::pair{stay.there.count(), stay.silent.count()};
+  const auto after = [&](std::uint32_t seconds) {
+    Observation::Row row;
+    row.look(seen, {});
+    stay.look(row, now += std::chrono::duration<std::uint32_t>{seconds});
+    return std::pair{Seconds{stay.there(now)}.count(), Seconds{stay.silent(now)}.count()};
   };
   CHECK(after(1) == std::pair{0.0, 0.0});
   CHECK(after(1) == std::pair{1.0, 1.0});
@@ -222,86 +214,86 @@ TEST_CASE("who asks while a question is open asks the same, and one rank of a no
 }
 
 TEST_CASE("a question is passed on, and answered by the lowest node when it has reached all") {
-  WatchedRanks asked{{0, 0}};
+  Scene asked{{0, 0}};
   asked.seen.asked = true;
-  CHECK(asked.look().asks);
+  CHECK(look(asked).asks);
   asked.seen.asked = false;
-  CHECK_FALSE(asked.look().asks);
-  CHECK(WatchedRanks{{0, 0}}.first(answers) == 0);
+  CHECK_FALSE(look(asked).asks);
+  CHECK(first(Scene{{0, 0}}, answers) == 0);
   const auto open = [](std::vector<int> lowest, int row) {
-    WatchedRanks job{std::move(lowest), row};
+    Scene job{std::move(lowest), row};
     job.seen.questions = {.asked = 1, .answered = 0};
     return job;
   };
-  CHECK(open({0, 0}, 1).first(answers) == 309);               // 0.3 s
-  CHECK(open({0, 0, 2}, 1).first(answers) == 309 + 4);        // and two heartbeats
-  CHECK(open({0, 0, 2}, 2).first(answers) == 309 + 4 + 513);  // and half a second for the lower node
+  CHECK(first(open({0, 0}, 1), answers) == 309);               // 0.3 s
+  CHECK(first(open({0, 0, 2}, 1), answers) == 309 + 4);        // and two heartbeats
+  CHECK(first(open({0, 0, 2}, 2), answers) == 309 + 4 + 513);  // and half a second for the lower node
   SECTION("what was asked before the answer is known is answered") {
-    WatchedRanks job = open({0, 0}, 0);
-    (void)job.look();
+    Scene job = open({0, 0}, 0);
+    (void)look(job);
     job.seen.asked = true;
-    CHECK_FALSE(job.look().asks);
+    CHECK_FALSE(look(job).asks);
     job.seen.questions.answered = 1;
-    CHECK_FALSE(job.look().asks);
-    CHECK(job.look().asks);
+    CHECK_FALSE(look(job).asks);
+    CHECK(look(job).asks);
   }
   SECTION("what comes after this rank has answered is another question") {
-    WatchedRanks job = open({0, 0}, 0);
-    CHECK(job.first(answers) == 309);
+    Scene job = open({0, 0}, 0);
+    CHECK(first(job, answers) == 309);
     job.seen.questions.answered = 1;
     job.seen.asked = true;
-    const Judgement next = job.look();
+    const Judgement next = look(job);
     CHECK((next.asks && !next.answers));
     job.seen.asked = false;
     job.seen.questions.asked = 2;
-    CHECK(job.first(answers) == 308);
+    CHECK(first(job, answers) == 308);
     job.seen.questions = {.asked = 3, .answered = 2};  // others were as quick
-    CHECK(job.first(answers) == 309);
+    CHECK(first(job, answers) == 309);
   }
 }
 
 TEST_CASE("a rank takes its stack when three quarters of the time are over in which others wait for it") {
   const auto waited_for = [](Phase phase, std::uint64_t meeting) {
-    WatchedRanks job{{0, 0}};
+    Scene job{{0, 0}};
     job.job.only_observes = true;
-    job.seen.rows[0].seen.phase = phase;
-    job.seen.rows[1].seen.phase = Phase::meeting;
-    job.seen.rows[1].seen.meeting = meeting;
+    job.row(0).phase = phase;
+    job.row(1).phase = Phase::meeting;
+    job.row(1).meeting = meeting;
     return job;
   };
-  WatchedRanks late = waited_for(Phase::computing, 1);
-  CHECK(late.first(takes_stack) == 1025 - 256);
-  CHECK(late.first(takes_stack) == 0);
-  CHECK(waited_for(Phase::device, 1).first(takes_stack) == 1025 - 256);
-  CHECK(waited_for(Phase::computing, 0).first(takes_stack) == 0);
-  CHECK(waited_for(Phase::alone, 1).first(takes_stack) == 0);
-  CHECK(waited_for(Phase::leaving, 1).first(takes_stack) == 0);
-  WatchedRanks reads = waited_for(Phase::computing, 1);
+  Scene late = waited_for(Phase::computing, 1);
+  CHECK(first(late, takes_stack) == 1025 - 256);
+  CHECK(first(late, takes_stack) == 0);
+  CHECK(first(waited_for(Phase::device, 1), takes_stack) == 1025 - 256);
+  CHECK(first(waited_for(Phase::computing, 0), takes_stack) == 0);
+  CHECK(first(waited_for(Phase::alone, 1), takes_stack) == 0);
+  CHECK(first(waited_for(Phase::leaving, 1), takes_stack) == 0);
+  Scene reads = waited_for(Phase::computing, 1);
   int looks = 0;
-  CHECK(reads.first([&](const Judgement& judged) {
-    if (++looks % 700 == 0) ++reads.seen.rows[0].seen.progress;
-    return judged.takes_stack;
-  }) == 0);
-  WatchedRanks moves = waited_for(Phase::computing, 10);
-  CHECK(moves.first([&](const Judgement& judged) {
-    if (++looks % 700 == 0) ++moves.seen.rows[0].seen.meeting;
-    return judged.takes_stack;
-  }) == 0);
-  WatchedRanks stuck{{0}};
+  CHECK(first(reads, [&](const Judgement& judged) {
+          if (++looks % 700 == 0) ++reads.row(0).progress;
+          return judged.takes_stack;
+        }) == 0);
+  Scene moves = waited_for(Phase::computing, 10);
+  CHECK(first(moves, [&](const Judgement& judged) {
+          if (++looks % 700 == 0) ++moves.row(0).meeting;
+          return judged.takes_stack;
+        }) == 0);
+  Scene stuck{{0}};
   stuck.seen.calls = {.begun = 8, .ended = 7};
-  CHECK(stuck.first(takes_stack) == 1025 - 256 + 1);
+  CHECK(first(stuck, takes_stack) == 1025 - 256 + 1);
 }
 
 TEST_CASE("the sentence about a rank that is late names the file of its stack, if there is one") {
   const auto sentence = [](bool is_kept, const char* stacks) {
-    WatchedRanks job{{0, 0}};
+    Scene job{{0, 0}};
     job.seen.stacks = stacks;
-    job.seen.rows[0].seen.phase = Phase::meeting;
-    job.seen.rows[0].seen.meeting = 1;
-    job.seen.rows[0].seen.last = merge_tag();
-    job.seen.rows[1].seen.stack = is_kept ? job.seen.rows[1].seen.meetings + 1 : 0;
+    job.row(0).phase = Phase::meeting;
+    job.row(0).meeting = 1;
+    job.row(0).last = merge_tag();
+    job.row(1).stack = is_kept ? job.row(1).meetings + 1 : 0;
     std::string found;
-    job.first([&](const Judgement& judged) {
+    first(job, [&](const Judgement& judged) {
       if (judged.failure) found = judged.failure->sentence;
       return judged.failure.has_value();
     });

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/base/countdown.hpp"
 #include "core/base/parts.hpp"
 
 namespace lockstep {
@@ -33,8 +34,7 @@ class LOCKSTEP_PARTS_API Deadline {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::function<void()> late_;  ///< empty if nothing is set
-  std::chrono::duration<double> left_{0};
+  Countdown countdown_;
   bool ends_ = false;
   std::thread thread_;  ///< the last, as it uses the others
 };

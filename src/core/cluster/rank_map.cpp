@@ -37,7 +37,7 @@ bool same_node(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-RankMap::RankMap(ClusterSpec spec, int world_size) : spec_{std::move(spec)}, tasks_{spec_.tasks()} {
+RankMap::RankMap(ClusterSpec spec, int world_size) : spec_{std::move(spec)} {
   if (spec_.world_size() != world_size)
     throw ConfigError{fmt::format("{}: {}, but the job has {}; expected mpirun -n {}", spec_.source(),
                                   ranks_named_by(spec_), world_size, spec_.world_size())};
@@ -48,9 +48,10 @@ void RankMap::require_rank(int rank) const {
     throw InvalidArgument{fmt::format("there is no rank {} in a job of {}", rank, counted(size(), "rank"))};
 }
 
-const Task& RankMap::task_of(int rank) const {
+Task RankMap::task_of(int rank) const {
   require_rank(rank);
-  return tasks_[static_cast<std::size_t>(rank / spec_.replicas_per_task())];
+  const int task = rank / spec_.replicas_per_task(), chiefs = spec_.has_chief() ? 1 : 0;
+  return task < chiefs ? Task{"chief", 0} : Task{"worker", task - chiefs};
 }
 
 int RankMap::replica_in_task(int rank) const {
@@ -59,7 +60,7 @@ int RankMap::replica_in_task(int rank) const {
 }
 
 std::string RankMap::device_name(int rank, DeviceKind kind, std::optional<int> number) const {
-  const Task& task = task_of(rank);
+  const Task task = task_of(rank);
   const std::string prefix = fmt::format("/job:{}/task:{}/device:", task.type, task.index);
   switch (kind) {
     case DeviceKind::cpu: return prefix + "CPU:0";

@@ -5,7 +5,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/cluster/cluster_spec.hpp"
 #include "core/cluster/device_binding.hpp"
@@ -22,7 +21,7 @@ class RankMap {
   int size() const { return spec_.world_size(); }
   const ClusterSpec& spec() const { return spec_; }
 
-  const Task& task_of(int rank) const;
+  Task task_of(int rank) const;
   int replica_in_task(int rank) const;
 
   /// "/job:worker/task:1/device:GPU:0". GPUs are numbered within their task, unless the user chose one by its `number`.
@@ -51,7 +50,6 @@ class RankMap {
   void require_rank(int rank) const;
 
   ClusterSpec spec_;
-  std::vector<Task> tasks_;
 };
 
 }  // namespace lockstep

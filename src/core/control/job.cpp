@@ -16,24 +16,18 @@ void terminate_with(std::exception_ptr exception) noexcept {
 
 }  // namespace
 
-Job::Job(std::unique_ptr<ControlChannel> channel, SharedTable<std::string> names, End end)
+Job::Job(std::unique_ptr<ControlChannel> channel, TableOnDemand<std::string> names, End end)
     : meeting_{std::make_unique<MeetingPoint>(std::move(channel), std::move(names))},
       meetings_{meeting_.get()},
       end_{end ? std::move(end) : End{terminate_with}},
-      node_of_rank_{std::vector<int>(static_cast<std::size_t>(size()), 0)} {
+      node_of_rank_{std::vector<int>(static_cast<std::size_t>(size()), 0)},
+      residences_{size(), [](int rank) {
+                    return Residence{fmt::format("replica {}", rank), {}};
+                  }} {
   meeting_->set_job(*this);
 }
 
 Job::~Job() = default;
-
-const SharedTable<Job::Residence>& Job::residences() {
-  if (residences_.all().empty()) {
-    std::vector<Residence> unknown;
-    for (int rank = 0; rank < size(); ++rank) unknown.push_back({fmt::format("replica {}", rank), {}});
-    residences_ = std::move(unknown);
-  }
-  return residences_;
-}
 
 Job::Meeting Job::make_meeting(const std::vector<int>& ranks, const Here& here) {
   const std::uint64_t number = made_[ranks]++;

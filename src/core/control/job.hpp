@@ -33,7 +33,7 @@ class Job {
   };
 
   /// `names[r]` is how messages call rank r. An empty `end` stands for std::terminate.
-  Job(std::unique_ptr<ControlChannel> channel, SharedTable<std::string> names, End end = {});
+  Job(std::unique_ptr<ControlChannel> channel, TableOnDemand<std::string> names, End end = {});
   Job(const Job&) = delete;
   ~Job();
 
@@ -85,7 +85,7 @@ class Job {
   void set_nodes(SharedTable<int> node_of_rank) { node_of_rank_ = std::move(node_of_rank); }
 
   /// One for each rank. Without it, they have neither task nor host.
-  void set_residences(SharedTable<Residence> residences) { residences_ = std::move(residences); }
+  void set_residences(TableOnDemand<Residence> residences) { residences_ = std::move(residences); }
 
   /// How the ranks measure time, if it is not real.
   void set_time(BusyClock::TimeSource time) { time_ = std::move(time); }
@@ -95,7 +95,7 @@ class Job {
 
   /// Of each rank: the same number for ranks of one node.
   const SharedTable<int>& node_of_rank() const { return node_of_rank_; }
-  const SharedTable<Residence>& residences();
+  const TableOnDemand<Residence>& residences() const { return residences_; }
   const BusyClock::TimeSource& time() const { return time_; }
   bool may_start_threads() const { return may_start_threads_; }
 
@@ -143,7 +143,7 @@ class Job {
   PhaseTable* phases_ = nullptr;
   End end_;
   SharedTable<int> node_of_rank_;
-  SharedTable<Residence> residences_;
+  TableOnDemand<Residence> residences_;
   BusyClock::TimeSource time_;
   bool may_start_threads_ = true;
   std::atomic<bool> failed_ = false;

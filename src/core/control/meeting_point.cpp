@@ -44,8 +44,8 @@ MeetingPoint::Apart::~Apart() {
   apart = before_;
 }
 
-MeetingPoint::MeetingPoint(std::unique_ptr<ControlChannel> channel, SharedTable<std::string> names, PhaseTable* phases,
-                           Members members)
+MeetingPoint::MeetingPoint(std::unique_ptr<ControlChannel> channel, TableOnDemand<std::string> names,
+                           PhaseTable* phases, Members members)
     : channel_{std::move(channel)}, names_{std::move(names)}, members_{std::move(members)} {
   set_phases(phases);
 }

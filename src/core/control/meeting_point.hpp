@@ -92,7 +92,7 @@ class [[nodiscard]] AgreedRegion {
 class MeetingPoint {
  public:
   /// `names[r]` is how messages call rank r. `phases` may be null, or outlives this object or the next `set_phases`.
-  MeetingPoint(std::unique_ptr<ControlChannel> channel, SharedTable<std::string> names, PhaseTable* phases = nullptr,
+  MeetingPoint(std::unique_ptr<ControlChannel> channel, TableOnDemand<std::string> names, PhaseTable* phases = nullptr,
                Members members = {});
   ~MeetingPoint();
 
@@ -107,9 +107,9 @@ class MeetingPoint {
   ControlChannel& channel() { return *channel_; }
 
   /// Messages say "replica r" until the ranks know each other's task and host.
-  void set_names(SharedTable<std::string> names) { names_ = std::move(names); }
-  const std::vector<std::string>& names() const { return names_.all(); }
-  const SharedTable<std::string>& name_table() const { return names_; }
+  void set_names(TableOnDemand<std::string> names) { names_ = std::move(names); }
+  std::vector<std::string> names() const { return names_.all(); }
+  const TableOnDemand<std::string>& name_table() const { return names_; }
   void set_phases(PhaseTable* phases);
 
   /// LOCAL. The job must outlive this object. Before each agreement here, this rank makes the sums that are open at any
@@ -355,7 +355,7 @@ class MeetingPoint {
   std::string full_text(const Verdict& verdict, std::span<const Tag> tags, const std::exception_ptr& own);
 
   std::unique_ptr<ControlChannel> channel_;
-  SharedTable<std::string> names_;
+  TableOnDemand<std::string> names_;
   PhaseTable* phases_ = nullptr;
   Members members_;
   std::atomic<bool> is_waiting_ = false;

@@ -72,8 +72,8 @@ struct PhaseTable::Header {
   std::atomic<Observed> observed;
   std::atomic<Questions> questions;
   std::atomic<std::uint32_t> wishes;
-  std::atomic<int> lost;     ///< 1 and the row; 0 if none is known
-  std::atomic<int> speaker;  ///< 1 and the node; 0 if none is known
+  std::atomic<int> lost;  ///< 1 and the row; 0 if none is known
+  std::atomic<Speaker> speaker;
 };
 
 struct alignas(128) PhaseTable::Row {
@@ -132,8 +132,8 @@ PhaseTable::PhaseTable(SharedMemory memory, int rows, int row, Processes process
       rows_{rows},
       row_{row},
       open_{std::make_shared<OpenGroups>()} {
-  own().set(&Snapshot::number, std::int64_t{::getpid()});
-  if (processes == Processes::known) own().set(&Snapshot::process, std::int64_t{::getpid()});
+  const std::int32_t number = ::getpid();
+  own().set(&Snapshot::process, ProcessNumbers{processes == Processes::known ? number : 0, number});
   enter(Phase::computing);
 }
 
@@ -266,7 +266,8 @@ std::atomic<std::uint64_t>& PhaseTable::ending_signal() const {
 }
 
 void PhaseTable::set_memory(const MemoryUse& memory) {
-  own().set(&Snapshot::memory, memory);
+  const auto in_kib = [](std::uint64_t bytes) { return static_cast<std::uint32_t>(bytes >> 10); };
+  own().set(&Snapshot::memory, Memory{in_kib(memory.resident), in_kib(memory.peak)});
 }
 
 void PhaseTable::set_progress(std::uint64_t progress) {
@@ -380,12 +381,17 @@ void PhaseTable::note_wishes(std::uint32_t wishes) {
   change(header().wishes, [=](std::uint32_t now) { return std::max(now, wishes); });
 }
 
-std::optional<int> PhaseTable::speaker() const {
-  return noted_in(header().speaker);
+PhaseTable::Speaker PhaseTable::speaker() const {
+  return header().speaker;
 }
 
-void PhaseTable::note_speaker(int node) {
-  change(header().speaker, [node](int now) { return now == 0 ? node + 1 : std::min(now, node + 1); });
+void PhaseTable::note_speaker(Speaker speaker) {
+  change(header().speaker, [speaker](Speaker now) {
+    if (speaker.node == 0 || now.node == 0) return speaker.node == 0 ? now : speaker;
+    // The numbers of rounds begin anew after the last.
+    const auto later = static_cast<std::int16_t>(speaker.round - now.round);
+    return later > 0 || (later == 0 && speaker.node < now.node) ? speaker : now;
+  });
 }
 
 std::optional<int> PhaseTable::lost() const {

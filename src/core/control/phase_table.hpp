@@ -48,12 +48,23 @@ class PhaseTable {
     bool operator==(const Met&) const = default;
   };
 
+  /// The numbers of a process; 0 if unknown.
+  struct ProcessNumbers {
+    std::int32_t here = 0;   ///< on the reader's host; unknown on others
+    std::int32_t there = 0;  ///< on its own host, for people
+  };
+
+  /// The memory of a process, in KiB; 0 if unknown.
+  struct Memory {
+    std::uint32_t resident = 0;
+    std::uint32_t peak = 0;
+  };
+
   /// What a reader finds in a row, word by word as it is there.
   struct Snapshot {
     std::uint64_t heartbeat = 0;  ///< the first: whatever is read after it is at least as new
     Phase phase = Phase::absent;
-    std::int64_t process = 0;      ///< 0 if unknown, or on another node
-    std::int64_t number = 0;       ///< of the process on its own host, for people; 0 if unknown
+    ProcessNumbers process;
     std::uint64_t terminated = 0;  ///< 1: SIGTERM is about to end the process
     std::uint64_t ended_by = 0;    ///< the signal that ended the process, if it could note that; 0 if none is known
     std::uint64_t meeting = 0;     ///< the highest number of an agreement or a sum of all ranks that it has come to
@@ -66,7 +77,7 @@ class PhaseTable {
     std::uint64_t meetings = 0;  ///< how often it has met, in whichever group
     TagName last;                ///< of the last agreement
     Position position;
-    MemoryUse memory;            ///< of the process, about a second ago
+    Memory memory;               ///< about a second ago
     std::uint64_t progress = 0;  ///< rises while it does long work piece by piece, see progress_count.hpp
     std::uint64_t stack = 0;     ///< its `meetings` when its watchdog last kept the stack of its main thread, and 1
 
@@ -205,11 +216,17 @@ class PhaseTable {
   /// Takes note of what another node knows.
   void note_wishes(std::uint32_t wishes);
 
-  /// The lowest node of which a rank is about to report a stall; empty if none is known.
-  std::optional<int> speaker() const;
+  /// The node of which a rank is about to speak of a stall, or to warn. Nodes that want to speak at the same time do so
+  /// in one round, in which the lowest counts; a later round is about something else.
+  struct Speaker {
+    std::uint16_t round = 0;
+    std::uint16_t node = 0;  ///< 1 and its number; 0 if none is known
+    bool operator==(const Speaker&) const = default;
+  };
+  Speaker speaker() const;
 
-  /// Notes that.
-  void note_speaker(int node);
+  /// Takes note of what this or another node knows.
+  void note_speaker(Speaker speaker);
 
   /// The rank that is gone, as somebody of the job has reported; empty if that is not known.
   std::optional<int> lost() const;

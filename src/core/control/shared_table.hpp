@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <utility>
@@ -30,6 +31,40 @@ class SharedTable {
 
  private:
   std::shared_ptr<const std::vector<T>> entries_;
+};
+
+/// The same, if entries are made when somebody asks for them: a job may have thousands of ranks, so none is kept.
+template <class T>
+class TableOnDemand {
+ public:
+  TableOnDemand() = default;
+  TableOnDemand(int ranks, std::function<T(int rank)> make)
+      : ranks_{ranks}, make_{std::make_shared<const std::function<T(int)>>(std::move(make))} {}
+
+  /// One whose entries are there, and are kept.
+  TableOnDemand(std::vector<T> entries)
+      : TableOnDemand{static_cast<int>(entries.size()),
+                      [kept = SharedTable<T>{std::move(entries)}](int rank) { return kept[rank]; }} {}
+  TableOnDemand(std::initializer_list<T> entries) : TableOnDemand{std::vector<T>{entries}} {}
+
+  int ranks() const { return ranks_; }
+  T operator[](int rank) const { return (*make_)(rank); }
+
+  std::vector<T> all() const {
+    std::vector<T> entries;
+    for (int rank = 0; rank < ranks_; ++rank) entries.push_back((*this)[rank]);
+    return entries;
+  }
+
+  /// Those of some ranks, in their order.
+  TableOnDemand of(const std::vector<int>& ranks) const {
+    return {static_cast<int>(ranks.size()),
+            [make = make_, ranks](int rank) { return (*make)(ranks[static_cast<std::size_t>(rank)]); }};
+  }
+
+ private:
+  int ranks_ = 0;
+  std::shared_ptr<const std::function<T(int)>> make_;
 };
 
 }  // namespace lockstep

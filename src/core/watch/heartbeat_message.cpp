@@ -47,13 +47,13 @@ bool is_text(std::span<const char> site) {
 bool is_valid(const HeartbeatMessage& message, int ranks) {
   const auto is_rank = [ranks](int rank) { return rank >= 0 && rank < ranks; };
   const PhaseTable::Snapshot& row = message.row;
-  return is_rank(message.rank) && is_rank(message.observed.row) && message.reported <= 1 && message.warned <= 1 &&
+  return message.sequence <= std::numeric_limits<std::uint32_t>::max() && is_rank(message.rank) &&
+         is_rank(message.observed.row) && message.reported <= 1 && message.warned <= 1 &&
          message.route <= NodeMap::routes && message.lost <= static_cast<std::uint32_t>(ranks) &&
-         message.speaker <= ranks && message.open_line <= OpenLine::over && row.phase <= Phase::device &&
-         row.process == 0 && row.number >= 0 && row.number <= std::numeric_limits<std::int32_t>::max() &&
-         row.terminated <= 1 && row.ended_by == 0 && row.passed == 0 && row.last.kind <= TagKind::open_sum &&
-         row.position.where <= Position::Where::in_phase && row.position.kind <= detail::RunKind::prediction &&
-         is_text(row.last.site) && is_text(row.position.site);
+         message.speaker.node <= ranks && message.open_line <= OpenLine::over && row.phase <= Phase::device &&
+         row.process.here == 0 && row.process.there >= 0 && row.terminated <= 1 && row.ended_by == 0 &&
+         row.passed == 0 && row.last.kind <= TagKind::open_sum && row.position.where <= Position::Where::in_phase &&
+         row.position.kind <= detail::RunKind::prediction && is_text(row.last.site) && is_text(row.position.site);
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ HeartbeatKey make_heartbeat_key() {
 SealedHeartbeat seal(const HeartbeatMessage& message, const HeartbeatKey& key) {
   Sealed sealed{message, {}};
   PhaseTable::Snapshot& row = sealed.message.row;
-  row.process = 0;
+  row.process.here = 0;
   row.passed = row.ended_by = 0;
   sealed.seal = seal_of(sealed.message, key);
   return std::bit_cast<SealedHeartbeat>(sealed);

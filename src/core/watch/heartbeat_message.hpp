@@ -21,13 +21,13 @@ HeartbeatKey make_heartbeat_key();
 
 /// All ranks run the same program on the same kind of machine, so it travels as it is.
 struct HeartbeatMessage {
-  std::uint64_t sequence = 0;  ///< rises with each message of a rank
-  PhaseTable::Snapshot row;    ///< the sender's; without `process`, `passed` and `ended_by`
+  std::uint64_t sequence = 0;  ///< rises with each message of a rank, and has 32 bits: enough for years
+  PhaseTable::Snapshot row;    ///< the sender's; without `process.here`, `passed` and `ended_by`
   int rank = 0;                ///< the sender
-  std::uint16_t reported = 0;  ///< 1: on its node the failure has been reported
-  std::uint16_t warned = 0;    ///< 1: on its node someone has said that heartbeats do not get through
+  std::uint8_t reported = 0;   ///< 1: on its node the failure has been reported
+  std::uint8_t warned = 0;     ///< 1: on its node someone has said that heartbeats do not get through
   std::uint16_t route = 0;     ///< 1 and a NodeMap::Route by which it is passed on; 0 if it is not
-  std::uint16_t speaker = 0;   ///< 1 and the lowest node that is about to report a stall; 0 if none is known
+  PhaseTable::Speaker speaker;
   OpenLine open_line = OpenLine::closed;
   PhaseTable::Observed observed;
   PhaseTable::Questions questions;

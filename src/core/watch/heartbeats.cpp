@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 // Only who brings something this new is taken for its sender: a message may come both as a datagram and in a stream.
-constexpr std::uint64_t newest_messages = 64;
+constexpr std::uint32_t newest_messages = 64;
 
 /// The line of progress is the chief's. The end of all lines may be any node's.
 void note_open_line(const PhaseTable& table, const HeartbeatMessage& message) {
@@ -33,12 +33,18 @@ Heartbeats::Heartbeats(std::unique_ptr<HeartbeatNetwork> network) : network_{std
 void Heartbeats::connect(NodeMap nodes, int rank, std::span<const HeartbeatAddress> addresses,
                          const HeartbeatKey& key) {
   nodes_ = std::move(nodes);
-  addresses_.assign(addresses.begin(), addresses.end());
-  heard_.resize(addresses.size());
+  std::map<decltype(HeartbeatAddress::hosts), std::uint32_t> known;
+  doors_.reserve(addresses.size());
+  for (const HeartbeatAddress& each : addresses) {
+    const auto [hosts, is_new] = known.try_emplace(each.hosts, static_cast<std::uint32_t>(hosts_.size()));
+    if (is_new) hosts_.push_back(each.hosts);
+    doors_.push_back({hosts->second, each.port, each.stream_port});
+  }
   rank_ = rank;
   key_ = key;
   for (int other = 0; other < nodes_->ranks(); ++other)
-    if (is_to_hear(other)) hears_.push_back(other);
+    if (is_to_hear(other)) heard_.push_back({.rank = other});
+  heard_.shrink_to_fit();
   for (int node = 0; node < nodes_->nodes(); ++node) {
     if (!nodes_->are_near(node, nodes_->node_of(rank))) continue;
     const int carrier = nodes_->carrier(rank, node);
@@ -57,6 +63,17 @@ bool Heartbeats::is_to_hear(int rank) const {
   return nodes_->node_of(rank) != here && nodes_->carrier(rank, here) == rank_;
 }
 
+HeartbeatAddress Heartbeats::address_of(int rank) const {
+  const Door& door = doors_[static_cast<std::size_t>(rank)];
+  return {.hosts = hosts_[door.hosts], .port = door.port, .stream_port = door.stream_port};
+}
+
+/// Null if another rank is to hear it.
+const Heartbeats::Heard* Heartbeats::heard(int rank) const {
+  const auto found = std::ranges::lower_bound(heard_, rank, {}, &Heard::rank);
+  return found != heard_.end() && found->rank == rank ? &*found : nullptr;
+}
+
 /// Finds out what became of datagrams that did not arrive.
 void Heartbeats::read_refusals() {
   network_->take_refusals([this](std::uint32_t host, std::uint16_t port) {
@@ -72,7 +89,7 @@ SealedHeartbeat Heartbeats::sealed(const PhaseTable& table, std::optional<NodeMa
                .reported = table.reported(),
                .warned = table.warned(),
                .route = static_cast<std::uint16_t>(route ? static_cast<std::uint32_t>(*route) + 1 : 0),
-               .speaker = static_cast<std::uint16_t>(table.speaker().value_or(-1) + 1),
+               .speaker = table.speaker(),
                .open_line = static_cast<OpenLine>(table.open_line().load()),
                .observed = table.observed(),
                .questions = table.questions(),
@@ -101,8 +118,9 @@ void Heartbeats::send_around(const PhaseTable& table) {
 void Heartbeats::send_on(NodeMap::Route route, int origin, const SealedHeartbeat& message) {
   for (const int node : nodes_->next_on(route, nodes_->node_of(origin), nodes_->node_of(rank_))) {
     const int carrier = nodes_->carrier(origin, node);
-    const HeartbeatAddress& there = addresses_[static_cast<std::size_t>(carrier)];
-    const std::uint32_t known = heard_[static_cast<std::size_t>(carrier)].from;
+    const HeartbeatAddress there = address_of(carrier);
+    const Heard* const sender = heard(carrier);
+    const std::uint32_t known = sender ? sender->from : 0;
     for (const std::uint32_t host : there.hosts)
       if (known != 0 ? host == known : host != 0) network_->send(message, host, there.port);
     network_->send_in_streams(message, carrier);
@@ -126,33 +144,34 @@ std::optional<HeartbeatNetwork::Taken> Heartbeats::take(std::span<const std::byt
                                                         PhaseTable& table) {
   const auto message = open_sealed(bytes, key_, nodes_->ranks());
   if (!message || nodes_->same_node(message->rank, rank_)) return std::nullopt;
-  Heard& heard = heard_[static_cast<std::size_t>(message->rank)];
+  const auto sequence = static_cast<std::uint32_t>(message->sequence);
+  Heard* const known = heard(message->rank);
   std::optional<int> sender;
   if (message->route == 0) {
     sender = message->rank;
   } else {
-    std::uint64_t& passed_on = heard.passed_on[message->route - 1];
-    if (!is_to_hear(message->rank) || message->sequence <= passed_on) return HeartbeatNetwork::Taken{};
-    passed_on = message->sequence;
+    if (!known || sequence <= known->passed_on[message->route - 1]) return HeartbeatNetwork::Taken{};
+    known->passed_on[message->route - 1] = sequence;
     SealedHeartbeat copy;
     std::ranges::copy(bytes, copy.begin());
     send_on(static_cast<NodeMap::Route>(message->route - 1), message->rank, copy);
   }
+  std::uint32_t& newest = known ? known->sequence : others_[message->rank];
   // Datagrams may overtake each other, and may arrive twice: by two routes, or because someone repeats them.
-  const bool is_recent = heard.sequence < message->sequence + newest_messages;
-  if (message->sequence > heard.sequence) note(*message, way, from, table);
+  const bool is_recent = newest < message->sequence + newest_messages;
+  if (sequence > newest) {
+    newest = sequence;
+    if (known) note(*message, *known, way, from, table);
+  }
   return is_recent ? std::optional{HeartbeatNetwork::Taken{sender}} : std::nullopt;
 }
 
 /// What the newest message of a rank says.
-void Heartbeats::note(const HeartbeatMessage& message, Way way, std::uint32_t from, PhaseTable& table) {
-  Heard& heard = heard_[static_cast<std::size_t>(message.rank)];
-  heard.sequence = message.sequence;
-  if (!is_to_hear(message.rank)) return;
-  heard.at = receipts_;
+void Heartbeats::note(const HeartbeatMessage& message, Heard& sender, Way way, std::uint32_t from, PhaseTable& table) {
+  sender.at = receipts_;
   if (message.route == 0) {
-    heard.missed = way == Way::stream ? heard.missed + 1 : 0;
-    if (way == Way::datagram) heard.from = from;
+    sender.missed = way == Way::stream ? sender.missed + 1 : 0;
+    if (way == Way::datagram) sender.from = from;
   }
   for (Target& target : targets_)
     if (target.rank == message.rank) target.refused = false;
@@ -160,30 +179,28 @@ void Heartbeats::note(const HeartbeatMessage& message, Way way, std::uint32_t fr
   table.write(message.rank, message.row);
   if (message.reported) (void)table.claim_report();
   if (message.warned) (void)table.claim_warning();
-  if (message.observed.count != heard.observed) {
-    heard.observed = message.observed.count;
+  if (message.observed.count != sender.observed) {
+    sender.observed = message.observed.count;
     // Those that are near this node, but not near that one, hear of it from here.
     if (table.observe(message.observed.row)) table.show_observed(message.observed.row);
   }
   table.note(message.questions);
   table.note_wishes(message.wishes);
-  if (message.speaker != 0) table.note_speaker(message.speaker - 1);
+  table.note_speaker(message.speaker);
   if (message.lost != 0) table.note_lost(static_cast<int>(message.lost) - 1);
   note_open_line(table, message);
 }
 
 /// Also where its host refuses datagrams: it may be a firewall that does.
 void Heartbeats::ask_where_silent() {
-  for (const int rank : hears_) {
-    const bool near = is_near(rank);
+  for (const Heard& each : heard_) {
+    const bool near = is_near(each.rank);
     if (!near && !all_expected_at_) continue;
     const bool refused =
-        std::ranges::any_of(targets_, [&](const Target& target) { return target.rank == rank && target.refused; });
-    const HeartbeatAddress& there = addresses_[static_cast<std::size_t>(rank)];
-    const std::uint64_t heard_at = heard_[static_cast<std::size_t>(rank)].at;
-    const bool is_silent = near ? receipts_ - heard_at > ask_after_.first
-                                : receipts_ - std::max(heard_at, *all_expected_at_) > ask_after_.second;
-    if (refused || is_silent) network_->open_stream(rank, there);
+        std::ranges::any_of(targets_, [&](const Target& target) { return target.rank == each.rank && target.refused; });
+    const bool is_silent = near ? receipts_ - each.at > ask_after_.first
+                                : receipts_ - std::max(each.at, *all_expected_at_) > ask_after_.second;
+    if (refused || is_silent) network_->open_stream(each.rank, address_of(each.rank));
   }
 }
 
@@ -192,21 +209,22 @@ void Heartbeats::expect_all(bool all) {
 }
 
 bool Heartbeats::was_refused(int rank) const {
-  return network_->was_refused(rank, heard_[static_cast<std::size_t>(rank)].from);
+  const Heard* const sender = heard(rank);
+  return network_->was_refused(rank, sender ? sender->from : 0);
 }
 
 bool Heartbeats::host_answers(int rank) const {
-  return network_->answers(addresses_[static_cast<std::size_t>(rank)]);
+  return network_->answers(address_of(rank));
 }
 
 bool Heartbeats::heard_all(const PhaseTable& table) const {
-  return std::ranges::none_of(hears_,
-                              [&](int rank) { return is_near(rank) && table.read(rank).phase == Phase::absent; });
+  return std::ranges::none_of(
+      heard_, [&](const Heard& each) { return is_near(each.rank) && table.read(each.rank).phase == Phase::absent; });
 }
 
-std::optional<std::uint64_t> Heartbeats::missed_datagrams(int rank) const {
-  if (!is_near(rank) || !is_to_hear(rank)) return std::nullopt;
-  return heard_[static_cast<std::size_t>(rank)].missed;
+std::optional<std::uint32_t> Heartbeats::missed_datagrams(int rank) const {
+  const Heard* const sender = heard(rank);
+  return sender && is_near(rank) ? std::optional{sender->missed} : std::nullopt;
 }
 
 }  // namespace lockstep

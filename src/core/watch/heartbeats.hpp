@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -65,18 +66,24 @@ class Heartbeats {
 
   /// How many heartbeats of `rank`, of a near node, came over TCP since its last datagram; empty if another rank is to
   /// hear it.
-  std::optional<std::uint64_t> missed_datagrams(int rank) const;
+  std::optional<std::uint32_t> missed_datagrams(int rank) const;
 
  private:
   using Way = HeartbeatNetwork::Way;
-  /// What is known of a rank of another node.
+  /// What is known of a rank that this one is to hear.
   struct Heard {
-    std::uint64_t sequence = 0;                              ///< of its newest message
-    std::uint64_t at = 0;                                    ///< the call of `receive` that brought it
-    std::uint64_t missed = 0;                                ///< messages that came in a stream since its last datagram
+    int rank;
+    std::uint32_t sequence = 0;                              ///< of its newest message
+    std::uint32_t at = 0;                                    ///< the call of `receive` that brought it
+    std::uint32_t missed = 0;                                ///< messages that came in a stream since its last datagram
     std::uint32_t from = 0;                                  ///< the host that sent that; 0 if none came
     std::uint32_t observed = 0;                              ///< of its node
-    std::array<std::uint64_t, NodeMap::routes> passed_on{};  ///< the sequence of its newest message on each route
+    std::array<std::uint32_t, NodeMap::routes> passed_on{};  ///< the sequence of its newest message on each route
+  };
+  /// Where a rank listens.
+  struct Door {
+    std::uint32_t hosts;  ///< in `hosts_`
+    std::uint16_t port, stream_port;
   };
   /// Where datagrams of this rank go.
   struct Target {
@@ -91,24 +98,29 @@ class Heartbeats {
   void send_on(NodeMap::Route route, int origin, const SealedHeartbeat& message);
   bool is_near(int rank) const;
   bool is_to_hear(int rank) const;
+  HeartbeatAddress address_of(int rank) const;
+  const Heard* heard(int rank) const;
+  Heard* heard(int rank) { return const_cast<Heard*>(std::as_const(*this).heard(rank)); }
   std::optional<HeartbeatNetwork::Taken> take(std::span<const std::byte> bytes, Way way, std::uint32_t from,
                                               PhaseTable& table);
-  void note(const HeartbeatMessage& message, Way way, std::uint32_t from, PhaseTable& table);
+  void note(const HeartbeatMessage& message, Heard& sender, Way way, std::uint32_t from, PhaseTable& table);
   void ask_where_silent();
 
   std::unique_ptr<HeartbeatNetwork> network_;
   std::vector<Target> targets_;
   std::optional<NodeMap> nodes_;
-  std::vector<HeartbeatAddress> addresses_;
-  std::vector<Heard> heard_;  ///< by rank
-  std::vector<int> hears_;    ///< the ranks that this one is to hear for its node
+  // A job may have thousands of ranks, and those of a node share its hosts.
+  std::vector<decltype(HeartbeatAddress::hosts)> hosts_;
+  std::vector<Door> doors_;              ///< by rank
+  std::vector<Heard> heard_;             ///< of the ranks that this one is to hear for its node, ascending
+  std::map<int, std::uint32_t> others_;  ///< of other ranks: the sequence of the newest message
   int rank_ = 0;
   HeartbeatKey key_{};
-  std::uint64_t sequence_ = 0;
+  std::uint32_t sequence_ = 0;
   bool around_by_long_steps_ = true;
-  std::uint64_t receipts_ = 0;
+  std::uint32_t receipts_ = 0;
   std::pair<std::uint64_t, std::uint64_t> ask_after_{40, 40};
-  std::optional<std::uint64_t> all_expected_at_;  ///< the call of `receive` after which all were
+  std::optional<std::uint32_t> all_expected_at_;  ///< the call of `receive` after which all were
 };
 
 }  // namespace lockstep

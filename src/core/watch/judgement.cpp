@@ -16,6 +16,17 @@ bool is_sum(TagKind kind) {
   return kind == TagKind::sum || kind == TagKind::open_sum;
 }
 
+/// Of what changes when a rank goes on.
+std::uint32_t digest_of_place(const PhaseTable::Snapshot& row) {
+  std::uint64_t digest = 0;
+  for (const std::uint64_t part :
+       {static_cast<std::uint64_t>(row.phase), row.meeting, row.meetings, static_cast<std::uint64_t>(row.last.kind),
+        std::uint64_t{row.last.count}, static_cast<std::uint64_t>(row.position.where),
+        static_cast<std::uint64_t>(row.position.kind), row.position.step, row.position.since})
+    digest = (digest ^ part) * 0x9e3779b97f4a7c15 + 1;  // Knuth's multiplicative hash
+  return static_cast<std::uint32_t>(digest >> 32);
+}
+
 /// What one look adds to what is known, and what follows from it where no rank is gone or stalls.
 class Look : WatchView {
  public:
@@ -48,19 +59,17 @@ class Look : WatchView {
     return since > (waits ? last_look : terminate_spread) ? LastAct::end : LastAct::none;
   }
 
-  /// A warning about the lowest rank that this one is to hear and misses, although that rank lives. Of the nodes whose
-  /// ranks miss others, the one with the lowest such rank speaks.
+  /// A warning about the lowest rank that this one is to hear and misses, although that rank lives.
   std::optional<std::string> lost_heartbeats() const {
-    if (!job_.between_nodes() || seen_.warned || row(job_.row).phase == Phase::leaving) return std::nullopt;
-    for (int row = 0; row < rows(); ++row) {
+    if (!job_.between_nodes() || seen_.warned || seen_.own.phase == Phase::leaving) return std::nullopt;
+    for (const int row : seen_.fresh) {
       const auto [by_tcp, by_none] = lost(row);
       if (!by_tcp && !by_none) continue;
-      if (++state_.lost_ticks <= ticks_until_turn() || !seen_.takes_a_line) return std::nullopt;
+      if (!seen_.takes_a_line) return std::nullopt;
       return fmt::format(
           "heartbeats between {} and {} do not get through by UDP{}", name(job_.row), name(row),
           by_tcp ? ": they go by TCP" : ", nor by TCP: a rank there may be waited for ten times the stall timeout");
     }
-    state_.lost_ticks = 0;
     return std::nullopt;
   }
 
@@ -80,7 +89,7 @@ class Look : WatchView {
   static constexpr Seconds time_to_ask{0.3};
 
   void note_own_call() {
-    const bool same = seen_.calls == state_.calls && last_of(row(job_.row)) == state_.waited;
+    const bool same = seen_.calls == state_.calls && last_of(seen_.own) == state_.waited;
     const bool is_in_call = seen_.calls.begun != seen_.calls.ended;
     state_.called_ticks = is_in_call && same ? state_.called_ticks + 1 : 0;
     state_.calls = seen_.calls;
@@ -90,8 +99,8 @@ class Look : WatchView {
   void note_pause() {
     if (seen_.took <= JobTime::longest_look) return;
     const double missed = seen_.took / job_.tick;
-    for (int row = 0; row < rows(); ++row) {
-      const Snapshot& seen = this->row(row);
+    for (const int row : seen_.fresh) {
+      const Row& seen = this->row(row);
       if (row == job_.row || seen.phase == Phase::absent) continue;
       if (static_cast<double>(seen.heartbeat - peer(row).life.heartbeat) > missed / 2) return;
     }
@@ -99,18 +108,18 @@ class Look : WatchView {
   }
 
   void note_progress() {
-    for (int row = 0; row < rows(); ++row) {
+    for (const int row : seen_.fresh) {
       Peer& peer = this->peer(row);
-      const std::uint64_t now = this->row(row).progress;
+      const std::uint32_t now = this->row(row).progress;
       peer.still_ticks = std::exchange(peer.progress, now) == now ? peer.still_ticks + 1 : 0;
-      const std::uint64_t meetings = this->row(row).meetings;
+      const std::uint32_t meetings = this->row(row).meetings;
       peer.unmet_ticks = std::exchange(peer.meetings, meetings) == meetings ? peer.unmet_ticks + 1 : 0;
       peer.waiting_ticks = this->row(row).phase == Phase::meeting && peer.unmet_ticks > 0 ? peer.waiting_ticks + 1 : 0;
     }
   }
 
   void note_own_wait() {
-    const Snapshot& mine = row(job_.row);
+    const Snapshot& mine = seen_.own;
     const bool waits = mine.phase == Phase::meeting && last_of(mine) == state_.waited;
     state_.waited_ticks = waits ? state_.waited_ticks + 1 : 0;
     state_.waited = last_of(mine);
@@ -120,21 +129,19 @@ class Look : WatchView {
 
   void note_stalls_told() {
     ++state_.ticks_since_stall_told;
-    for (int row = 0; row < rows(); ++row) {
-      const bool before = std::exchange(peer(row).stall_told, sight(row).stall_told);
-      if (sight(row).stall_told && !before) state_.ticks_since_stall_told = 0;
+    for (const int row : seen_.fresh) {
+      const bool before = std::exchange(peer(row).stall_told, this->row(row).stall_told);
+      if (this->row(row).stall_told && !before) state_.ticks_since_stall_told = 0;
     }
   }
 
   void note_others_wait() {
-    const Snapshot& mine = row(job_.row);
+    const Snapshot& mine = seen_.own;
     const bool in_time = mine.phase == Phase::leaving || mine.phase == Phase::alone || mine.phase == Phase::absent;
-    const auto waits = [&](const Observation::Row& other) {
-      return other.seen.phase == Phase::meeting && mine.shows(other.seen.group) && is_before(mine, last_of(other.seen));
-    };
+    const auto waits = [this](int other) { return row(other).waits_for_us; };
     const bool same = last_of(mine) == state_.waited;
     const bool is_awaited =
-        !in_time && same && peer(job_.row).still_ticks > 0 && std::ranges::any_of(seen_.rows, waits);
+        !in_time && same && peer(job_.row).still_ticks > 0 && std::ranges::any_of(seen_.fresh, waits);
     state_.awaited_ticks = is_awaited ? state_.awaited_ticks + 1 : 0;
     const std::uint64_t ticks = std::max(state_.awaited_ticks, state_.called_ticks);
     // Early enough to be on disk when others say that it is late. Once.
@@ -178,16 +185,14 @@ class Look : WatchView {
     };
     if (is_told() || state_.open_ticks > 0 || std::max(state_.waited_ticks, state_.called_ticks) >= long_time)
       return true;
-    for (int row = 0; row < rows(); ++row)
-      if (is_missed(row)) return true;
-    return false;
+    return std::ranges::any_of(seen_.fresh, is_missed);
   }
 
   /// Whether mpirun was interrupted, or told to end itself, and this rank is to say so: the lowest that was told.
   bool was_interrupted() const {
     bool all_told = true;
     for (int row = 0; row < rows(); ++row) {
-      const Snapshot& seen = this->row(row);
+      const Row& seen = this->row(row);
       if (seen.phase == Phase::leaving) return false;
       if (row == job_.row) continue;
       // A rank of another node that has not beaten since may have been gone before.
@@ -204,9 +209,8 @@ class Look : WatchView {
   };
 
   Lost lost(int row) const {
-    const auto missed = sight(row).missed_datagrams;
-    const Snapshot& seen = this->row(row);
-    if (!missed || seen.phase == Phase::absent || seen.phase == Phase::leaving || seen.terminated)
+    const Row& seen = this->row(row);
+    if (!seen.is_heard_here || seen.phase == Phase::absent || seen.phase == Phase::leaving || seen.terminated)
       return {false, false};
     // Some datagrams are lost on any network.
     const std::uint64_t many = std::clamp<std::uint64_t>(stall_ticks_ / 2 / job_.ticks_a_heartbeat(), 3, 50);
@@ -214,7 +218,7 @@ class Look : WatchView {
     const bool first = job_.nodes.node_of(job_.row) < job_.nodes.node_of(row);
     const SignsOfLife& life = peer(row).life;
     const bool silent = life.silent_ticks >= std::max(stall_ticks_ / 2, ticks_in(time_for_tcp));
-    return {*missed >= many, first && life.is_mute() && silent};
+    return {seen.missed_datagrams >= many, first && life.is_mute() && silent};
   }
 
   Judgement& result_;
@@ -234,18 +238,31 @@ std::uint64_t WatchedJob::ticks_a_round() const {
                                    std::max<std::uint64_t>(2, stall_ticks() / 10));
 }
 
-WatchState::WatchState(const WatchedJob& job, const std::vector<PhaseTable::Snapshot>& rows) {
-  for (const PhaseTable::Snapshot& seen : rows)
-    peers.push_back(
-        {.life = {seen.heartbeat, job.stall_ticks() / 4}, .progress = seen.progress, .meetings = seen.meetings});
+void Observation::Row::look(const PhaseTable::Snapshot& now, const PhaseTable::Snapshot& own) {
+  const auto low_bits = [](std::uint64_t number) { return static_cast<std::uint32_t>(number); };
+  heartbeat = low_bits(now.heartbeat);
+  meetings = low_bits(now.meetings);
+  progress = low_bits(now.progress);
+  place = digest_of_place(now);
+  phase = now.phase;
+  terminated = now.terminated != 0;
+  const auto number = now.met_in(own.group);
+  has_not_come = number < own.met_last();
+  is_behind = number && has_not_come;
+  waits_for_us = now.phase == Phase::meeting && own.shows(now.group) && *own.met_in(now.group) < now.met_last();
 }
 
-Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState state) {
-  Judgement judgement{std::move(state)};
-  const WatchView view{job, seen, judgement.state};
+WatchState::WatchState(const std::vector<Observation::Row>& rows) {
+  for (const Observation::Row& seen : rows)
+    peers.push_back({.life = {.heartbeat = seen.heartbeat}, .progress = seen.progress, .meetings = seen.meetings});
+}
+
+Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState& state) {
+  Judgement judgement;
+  const WatchView view{job, seen, state};
   Look look{view, judgement};
   look_for_failure(view, look.take_notes(), judgement);
-  if (judgement.unknown_host || judgement.failure) return judgement;
+  if (judgement.failure) return judgement;
   if (seen.since_told)
     judgement.last_act = look.last_act();
   else

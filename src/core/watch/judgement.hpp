@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include <lockstep/core/base/error.hpp>
 
 #include "core/control/phase_table.hpp"
+#include "core/control/shared_table.hpp"
 #include "core/device/device_call.hpp"
 #include "core/watch/node_map.hpp"
 #include "core/watch/signs_of_life.hpp"
@@ -31,9 +33,9 @@ enum class Reach {
 struct WatchedJob {
   using Seconds = std::chrono::duration<double>;
 
-  std::vector<std::string> names;  ///< of the rows: "replica 2 (worker:1, host b)"
-  NodeMap nodes;                   ///< a single one if no heartbeats come from others
-  int row = 0;                     ///< this rank's
+  TableOnDemand<std::string> names;  ///< of the rows: "replica 2 (worker:1, host b)"
+  NodeMap nodes;                     ///< a single one if no heartbeats come from others
+  int row = 0;                       ///< this rank's
   Seconds stall_timeout{60};
   Seconds tick{0.05};          ///< the time between two looks, at most a tenth of the timeout
   bool only_observes = false;  ///< stalls do not end the job
@@ -55,41 +57,60 @@ struct WatchedJob {
   std::uint64_t ticks_to_all() const { return ticks_a_heartbeat() * std::max<std::uint64_t>(1, nodes.steps()); }
 };
 
-/// What a watchdog sees in one look around.
+/// What a watchdog sees in one look around. A job may have thousands of ranks, so a row is small, and says what each
+/// look needs to know; what only a sentence needs is read then.
 struct Observation {
   using Seconds = WatchedJob::Seconds;
 
-  enum class Process {
+  enum class Process : std::uint8_t {
     unknown,  ///< of another node, this rank's own, or the kernel does not tell
     running,
     ended,
   };
 
   struct Row {
-    PhaseTable::Snapshot seen;  ///< read after `process`: who leaves properly says so before it ends
-    Process process = Process::unknown;
-    std::string killed = {};  ///< why the kernel killed the process, if that is known
-    bool refused = false;     ///< its host says that nobody receives there what is sent to it
-    /// Heartbeats of it that came over TCP alone since the last datagram; empty if another rank is to hear it.
-    std::optional<std::uint64_t> missed_datagrams = {};
-    bool stall_told = false;  ///< some rank has reported that this one stalls at its current place
+    // The low bits of numbers that rise.
+    std::uint32_t heartbeat = 0;
+    std::uint32_t meetings = 0;
+    std::uint32_t progress = 0;
+
+    std::uint32_t place = 0;  ///< a digest of where the rank is: another one when it has gone on
+    /// Heartbeats of it that came over TCP alone since the last datagram; 0 if another rank is to hear it.
+    std::uint32_t missed_datagrams = 0;
+    Phase phase : 8 = Phase::absent;
+    Process process : 2 = Process::unknown;  ///< known before the row was read: who leaves properly says so first
+    bool terminated : 1 = false;             ///< SIGTERM ends it
+    bool refused : 1 = false;                ///< its host says that nobody receives there what is sent to it
+    bool is_heard_here : 1 = false;          ///< this rank is the one of its node that is to hear its datagrams
+    bool stall_told : 1 = false;             ///< some rank has reported that this one stalls at its current place
+    bool is_behind : 1 = false;              ///< it has not come to where this rank met last
+    bool has_not_come : 1 = false;           ///< the same, or that is not known of it
+    bool waits_for_us : 1 = false;           ///< it waits where this rank has not come to
+
+    /// Notes what the table shows. `own` is the row of the rank that looks, which was read before.
+    void look(const PhaseTable::Snapshot& now, const PhaseTable::Snapshot& own);
   };
 
+  PhaseTable::Snapshot own;  ///< the row of the rank that looks
   std::vector<Row> rows;
+  std::vector<int> fresh;                                  ///< of `rows`, those that this look has read; ascending
+  std::function<PhaseTable::Snapshot(int row)> read = {};  ///< all of a row, as it is now
+  std::map<int, std::string> killed = {};  ///< by row: why the kernel killed the process, if it is known
   std::vector<int> members;                ///< of the group in which this rank met last; empty for all ranks
   detail::DeviceCalls calls;               ///< this rank's
   Seconds took{0};                         ///< since the look before
   std::optional<Seconds> since_told = {};  ///< to end, by SIGTERM or SIGINT
   bool told_by_parent = false;
-  bool reported = false;                  ///< someone has said what ends the job
-  bool warned = false;                    ///< someone has said that heartbeats do not get through
-  bool takes_a_line = true;               ///< stderr does: whoever reads it may have stopped
-  std::map<int, bool> host_answers = {};  ///< by node, for those that were asked
-  std::uint32_t wishes = 0;               ///< for the rows of all ranks, as this node knows them
-  std::optional<int> lost = {};           ///< the rank that is gone, as somebody of the job has reported
-  bool asked = false;                     ///< somebody has asked this rank where everyone is, since the look before
-  PhaseTable::Questions questions;        ///< as this node knew them after that
-  std::filesystem::path stacks;           ///< the folder of stacks; empty if there is none
+  bool reported = false;     ///< someone has said what ends the job
+  bool warned = false;       ///< someone has said that heartbeats do not get through
+  bool takes_a_line = true;  ///< stderr does: whoever reads it may have stopped
+  /// Whether the host of that row answers. Asks it, which waits if it does not.
+  std::function<bool(int row)> host_answers = {};
+  std::uint32_t wishes = 0;         ///< for the rows of all ranks, as this node knows them
+  std::optional<int> lost = {};     ///< the rank that is gone, as somebody of the job has reported
+  bool asked = false;               ///< somebody has asked this rank where everyone is, since the look before
+  PhaseTable::Questions questions;  ///< as this node knew them after that
+  std::filesystem::path stacks;     ///< the folder of stacks; empty if there is none
 };
 
 /// What is kept from one look to the next.
@@ -98,20 +119,20 @@ struct WatchState {
 
   struct Peer {
     SignsOfLife life;
-    std::uint64_t progress = 0;          ///< as the last look showed it
-    std::uint64_t still_ticks = 0;       ///< how long it has not risen
-    std::uint64_t meetings = 0;          ///< as the last look showed them
-    std::uint64_t unmet_ticks = 0;       ///< how long it has met nobody
-    std::uint64_t waiting_ticks = 0;     ///< how long it has waited where it waits
-    std::uint64_t stalled_ticks = 0;     ///< how long a stall of it is known that does not end the job
+    std::uint32_t progress = 0;          ///< as the last look showed it
+    std::uint32_t still_ticks = 0;       ///< how long it has not risen
+    std::uint32_t meetings = 0;          ///< as the last look showed them
+    std::uint32_t unmet_ticks = 0;       ///< how long it has met nobody
+    std::uint32_t waiting_ticks = 0;     ///< how long it has waited where it waits
+    std::uint32_t stalled_ticks = 0;     ///< how long a stall of it is known that does not end the job
+    float terminated = 0;                ///< seconds since it was found to be ended by SIGTERM
+    float refused = 0;                   ///< seconds since its host said that it is gone
     bool stall_told = false;             ///< as the last look showed it
-    Seconds terminated{0};               ///< since it was found to be ended by SIGTERM
-    Seconds refused{0};                  ///< since its host said that it is gone
     bool has_beaten_since_told = false;  ///< since this rank was told to end
   };
 
   /// Before the first look. `rows` are as they are now.
-  WatchState(const WatchedJob& job, const std::vector<PhaseTable::Snapshot>& rows);
+  explicit WatchState(const std::vector<Observation::Row>& rows);
 
   std::vector<Peer> peers;  ///< by row
   std::uint64_t waited_ticks = 0;
@@ -119,7 +140,6 @@ struct WatchState {
   detail::DeviceCalls calls;       ///< as the last look showed them
   std::uint64_t called_ticks = 0;  ///< how long this rank has been in the same call to its GPU's driver
   std::uint64_t passed = 0;
-  std::uint64_t lost_ticks = 0;              ///< how long another rank's heartbeats are known to be lost
   std::uint64_t told_ticks = 0;              ///< since this rank was told to end
   std::uint64_t ticks_since_stall_told = 0;  ///< of any row
   bool asked_to_save = false;                ///< this rank was asked to save what it has made
@@ -150,10 +170,6 @@ enum class LastAct {
 };
 
 struct Judgement {
-  WatchState state;
-  /// A row whose host must be asked first whether it answers. Then nothing else here counts: an observation that has
-  /// the answer is to be judged in the same state.
-  std::optional<int> unknown_host = {};
   std::optional<Finding> failure = {};              ///< ends the job
   std::optional<Finding> stall = {};                ///< to be told of, unless one of its rows has been; the job goes on
   std::optional<std::string> lost_heartbeats = {};  ///< a warning for the job, once
@@ -200,6 +216,6 @@ struct Judgement {
 /// Of the nodes that see a silence, or a stall that is only observed, the one with the lowest living rank speaks first;
 /// of a silence, those that are near sooner than others. A heartbeat carries one such stall, so the next is told of
 /// when that one has travelled.
-Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState state);
+Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState& state);
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -15,21 +16,25 @@ int steps_over(unsigned distance) {
 }  // namespace
 
 NodeMap::NodeMap(std::span<const int> lowest) {
+  Tables tables;
+  tables.node_of.reserve(lowest.size());
+  tables.place.reserve(lowest.size());
   for (std::size_t rank = 0; rank < lowest.size(); ++rank) {
     const auto first = static_cast<std::size_t>(lowest[rank]);
-    if (first == rank) ranks_on_.emplace_back();
-    node_of_.push_back(first == rank ? nodes() - 1 : node_of_[first]);
-    auto& neighbours = ranks_on_[static_cast<std::size_t>(node_of_.back())];
-    place_.push_back(static_cast<int>(neighbours.size()));
+    if (first == rank) tables.ranks_on.emplace_back();
+    tables.node_of.push_back(first == rank ? static_cast<int>(tables.ranks_on.size()) - 1 : tables.node_of[first]);
+    auto& neighbours = tables.ranks_on[static_cast<std::size_t>(tables.node_of.back())];
+    tables.place.push_back(static_cast<int>(neighbours.size()));
     neighbours.push_back(static_cast<int>(rank));
   }
+  tables_ = std::make_shared<const Tables>(std::move(tables));
   for (int distance = 1; distance <= nodes() / 2; ++distance)
     steps_ = std::max(steps_, steps_over(static_cast<unsigned>(distance)));
 }
 
 int NodeMap::carrier(int rank, int node) const {
   const std::vector<int>& there = ranks_on(node);
-  return there[static_cast<std::size_t>(place_[static_cast<std::size_t>(rank)]) % there.size()];
+  return there[static_cast<std::size_t>(tables_->place[static_cast<std::size_t>(rank)]) % there.size()];
 }
 
 bool NodeMap::are_near(int node, int other) const {

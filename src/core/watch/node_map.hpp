@@ -1,8 +1,8 @@
 // Which ranks share a node, which rank hears which between nodes, and how a row comes to all of them. Pure.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -20,15 +20,16 @@ class NodeMap {
   static constexpr std::uint32_t routes = 4;
 
   /// `lowest[rank]` is the lowest rank on that rank's node. Nodes are numbered in the order of their lowest ranks.
+  /// Copies share what they hold.
   explicit NodeMap(std::span<const int> lowest);
 
-  int ranks() const { return static_cast<int>(node_of_.size()); }
-  int nodes() const { return static_cast<int>(ranks_on_.size()); }
-  int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
+  int ranks() const { return static_cast<int>(tables_->node_of.size()); }
+  int nodes() const { return static_cast<int>(tables_->ranks_on.size()); }
+  int node_of(int rank) const { return tables_->node_of[static_cast<std::size_t>(rank)]; }
   bool same_node(int rank, int other) const { return node_of(rank) == node_of(other); }
 
   /// The ranks of `node`, ascending.
-  const std::vector<int>& ranks_on(int node) const { return ranks_on_[static_cast<std::size_t>(node)]; }
+  const std::vector<int>& ranks_on(int node) const { return tables_->ranks_on[static_cast<std::size_t>(node)]; }
 
   /// The rank of `node` that hears `rank`, of another node, for its neighbours. The ranks of a node share this work.
   int carrier(int rank, int node) const;
@@ -46,9 +47,12 @@ class NodeMap {
   std::vector<int> next_on(Route route, int origin, int node) const;
 
  private:
-  std::vector<int> node_of_;
-  std::vector<int> place_;  ///< of each rank among those of its node
-  std::vector<std::vector<int>> ranks_on_;
+  struct Tables {
+    std::vector<int> node_of;
+    std::vector<int> place;  ///< of each rank among those of its node
+    std::vector<std::vector<int>> ranks_on;
+  };
+  std::shared_ptr<const Tables> tables_;
   int steps_ = 0;
 };
 

@@ -63,17 +63,19 @@ class ClaimName {
   std::size_t size_ = 0;
 };
 
-/// Whether a process of this user listens there.
-bool is_held_by_us(const ClaimName& job, int number) {
-  const Descriptor socket = make_local_socket();
+/// Whether a process of this user listens there. `socket` is used up if anybody does.
+bool is_held_by_us(const ClaimName& job, int number, Descriptor& socket) {
+  if (socket.get() < 0) socket = make_local_socket();
   return job.with_address(number, [&](const sockaddr* address, socklen_t size) {
     return ::connect(socket.get(), address, size);
-  }) && is_peer_of_this_user(socket);
+  }) && is_peer_of_this_user(std::exchange(socket, Descriptor{}));
 }
 
+/// A name that is free or refuses says nothing of the next: whoever had it when the report was claimed may be gone.
 bool is_held_by_us(const ClaimName& job) {
+  Descriptor socket;
   for (int number = 0; number < names_of_claim; ++number)
-    if (is_held_by_us(job, number)) return true;
+    if (is_held_by_us(job, number, socket)) return true;
   return false;
 }
 
@@ -84,8 +86,9 @@ Hold hold(const ClaimName& job, int number, const Descriptor& socket) {
       number, [&](const sockaddr* address, socklen_t size) { return ::bind(socket.get(), address, size); });
   if (bound) return ::listen(socket.get(), SOMAXCONN) == 0 ? Hold::mine : Hold::of_another;
   // A rank that has just taken the name listens a moment later.
+  Descriptor asking;
   for (int look = 0; look < 10; ++look) {
-    if (is_held_by_us(job, number)) return Hold::ours;
+    if (is_held_by_us(job, number, asking)) return Hold::ours;
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
   return Hold::of_another;

@@ -13,10 +13,10 @@ namespace {
 
 /// The lowest rank that is known not to have come to where `waiting` waits.
 std::optional<int> awaited_by(int waiting, const RowAt& row, int rows) {
-  const PhaseTable::Snapshot& here = row(waiting);
+  const PhaseTable::Snapshot here = row(waiting);
   if (here.phase != Phase::meeting) return std::nullopt;
   for (int other = 0; other < rows; ++other) {
-    const PhaseTable::Snapshot& there = row(other);
+    const PhaseTable::Snapshot there = row(other);
     if (other != waiting && there.shows(here.group) && *there.met_in(here.group) < here.met_last()) return other;
   }
   return std::nullopt;

@@ -18,7 +18,7 @@ struct WaitChain {
   int waits_for_cause() const { return rows[rows.size() - 2]; }
 };
 
-using RowAt = std::function<const PhaseTable::Snapshot&(int row)>;
+using RowAt = std::function<PhaseTable::Snapshot(int row)>;
 
 /// `waiting` waits for `late`. Ends with a rank that is not known to wait. A circle need not include `waiting`.
 WaitChain follow_waits(const RowAt& row, int rows, int waiting, int late);

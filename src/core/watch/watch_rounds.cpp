@@ -1,27 +1,39 @@
 #include "core/watch/watch_rounds.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 namespace lockstep {
 namespace {
 
-std::vector<PhaseTable::Snapshot> rows_of(const PhaseTable& table) {
-  std::vector<PhaseTable::Snapshot> rows;
-  for (int row = 0; row < table.rows(); ++row) rows.push_back(table.read(row));
+// How often rows are read that nobody has wished for. They come once at the start, and with the chief's news.
+constexpr std::uint64_t looks_until_all = 16;
+
+std::vector<Observation::Row> rows_of(const PhaseTable& table) {
+  std::vector<Observation::Row> rows(static_cast<std::size_t>(table.rows()));
+  const PhaseTable::Snapshot own = table.read(table.row());
+  for (int row = 0; row < table.rows(); ++row) rows[static_cast<std::size_t>(row)].look(table.read(row), own);
   return rows;
 }
 
 }  // namespace
 
 WatchRounds::WatchRounds(PhaseTable& table, WatchedJob job, Heartbeats* heartbeats)
-    : table_{table}, job_{std::move(job)}, heartbeats_{heartbeats}, state_{job_, rows_of(table)} {
+    : table_{table}, job_{std::move(job)}, heartbeats_{heartbeats}, seen_{.rows = rows_of(table)}, state_{seen_.rows} {
+  const int here = job_.nodes.node_of(job_.row);
+  for (int row = 0; row < table.rows(); ++row)
+    if (const int node = job_.nodes.node_of(row); node == here || job_.nodes.are_near(node, here)) near_.push_back(row);
+  seen_.read = [this](int row) { return row == table_.row() ? seen_.own : table_.read(row); };
+  seen_.host_answers = [this](int row) { return heartbeats_->host_answers(row); };
+  seen_.fresh.reserve(seen_.rows.size());
   if (heartbeats_) heartbeats_->ask_after(3 * job_.ticks_a_heartbeat(), 3 * job_.ticks_a_round() + job_.ticks_to_all());
 }
 
 void WatchRounds::beat(Heartbeat heartbeat, bool told) {
   ++ticks_;
+  if (std::exchange(speaker_, table_.speaker()) != speaker_) speaker_changed_ = ticks_;
   table_.beat();
   if (!heartbeats_) return;
   if (heartbeat != Heartbeat::when_due || ticks_ % job_.ticks_a_heartbeat() == 0) heartbeats_->send(table_);
@@ -45,68 +57,81 @@ void WatchRounds::send_around(Heartbeat heartbeat, bool told) {
   heartbeats_->send_around(table_);
 }
 
-void WatchRounds::look_around(Observation& seen, const LookAt& look_at) const {
-  seen.rows.resize(static_cast<std::size_t>(table_.rows()));
-  const auto at = [&seen](int row) -> Observation::Row& { return seen.rows[static_cast<std::size_t>(row)]; };
+void WatchRounds::look_around(const LookAt& look_at) {
   // This rank's row before those that it may wait for.
-  this->look_at(table_.row(), at(table_.row()), look_at);
-  const std::uint64_t group = at(table_.row()).seen.group;
-  seen.members = group == 0 ? std::vector<int>{} : table_.members_of(group);
+  seen_.own = table_.read(table_.row());
+  const std::uint64_t group = seen_.own.group;
+  seen_.members = group == 0 ? std::vector<int>{} : table_.members_of(group);
   // The group has gone meanwhile.
-  if (group != 0 && seen.members.empty()) seen.members = {table_.row()};
-  for (int row = 0; row < table_.rows(); ++row)
-    if (row != table_.row()) this->look_at(row, at(row), look_at);
-  seen.took = job_.tick;
-  seen.reported = table_.reported();
-  seen.warned = table_.warned();
-  seen.wishes = table_.wishes();
-  seen.lost = table_.lost();
-  seen.host_answers.clear();
+  if (group != 0 && seen_.members.empty()) seen_.members = {table_.row()};
+  seen_.wishes = table_.wishes();
+  seen_.lost = table_.lost();
+  seen_.fresh.resize(looks_at_all() ? seen_.rows.size() : near_.size());
+  if (seen_.fresh.size() == near_.size())
+    std::ranges::copy(near_, seen_.fresh.begin());
+  else
+    std::iota(seen_.fresh.begin(), seen_.fresh.end(), 0);
+  for (const int row : seen_.fresh) this->look_at(row, row == table_.row() ? seen_.own : table_.read(row), look_at);
+  seen_.took = job_.tick;
+  seen_.reported = table_.reported();
+  seen_.warned = table_.warned();
 }
 
-void WatchRounds::look_at(int row, Observation::Row& sight, const LookAt& look_at) const {
-  sight.seen = table_.read(row);
+/// Rows of all come as long as somebody wishes for them, and matter if one that is not near is gone.
+bool WatchRounds::looks_at_all() {
+  return looks_++ % looks_until_all == 0 || is_passing() || seen_.wishes != state_.wishes || seen_.lost;
+}
+
+void WatchRounds::look_at(int row, PhaseTable::Snapshot now, const LookAt& look_at) {
+  Observation::Row& sight = seen_.rows[static_cast<std::size_t>(row)];
+  look_at(row, now, sight);
+  sight.look(now, seen_.own);
   sight.stall_told = table_.is_observed(row);
-  look_at(row, sight);
   if (!heartbeats_ || job_.nodes.same_node(row, table_.row())) return;
   sight.refused = heartbeats_->was_refused(row);
-  sight.missed_datagrams = heartbeats_->missed_datagrams(row);
+  const auto missed = heartbeats_->missed_datagrams(row);
+  sight.is_heard_here = missed.has_value();
+  sight.missed_datagrams = missed.value_or(0);
 }
 
-Judgement WatchRounds::judge(Observation& seen) const {
-  while (true) {
-    Judgement judged = judge_look(job_, seen, state_);
-    if (!judged.unknown_host) return judged;
-    const int row = *judged.unknown_host;
-    seen.host_answers[job_.nodes.node_of(row)] = heartbeats_->host_answers(row);
-  }
-}
-
-void WatchRounds::keep(Judgement& judged) {
-  state_ = std::move(judged.state);
+Judgement WatchRounds::judge() {
+  const Judgement judged = judge_look(job_, seen_, state_);
   if (judged.wishes) table_.wish(state_.wishes);
+  return judged;
 }
 
-/// Ranks begin to wait for another at different times, so two nodes may find a stall when it is their turn. Each says
-/// that it is about to speak, long enough for the others to hear it, and the lower one does.
 WatchRounds::Turn WatchRounds::turn_to_report(const Finding& finding) {
   if (table_.reported()) return Turn::is_over;
   const std::uint64_t tick = ticks_since_found_++;
   if (tick < finding.turn_ticks) return Turn::waits;
-  if (!job_.between_nodes() || finding.code != Error::ExitCode::stall) return Turn::reports;
-  const int here = job_.nodes.node_of(job_.row);
-  table_.note_speaker(here);
-  const std::uint64_t since = tick - finding.turn_ticks, heard = job_.ticks_to_all() + job_.ticks_a_heartbeat();
-  if (since < heard || (table_.speaker() != here && since < 4 * heard)) return Turn::waits;
-  return Turn::reports;
+  if (finding.code != Error::ExitCode::stall || may_speak(tick - finding.turn_ticks)) return Turn::reports;
+  return Turn::waits;
 }
 
-bool WatchRounds::is_first_to_tell(const Finding& stall) {
+/// Ranks begin to wait for another at different times, so two nodes may have to speak at once. Each says that it is
+/// about to, long enough for the others to hear it, and the lower one does. `since` says how long this node has known.
+bool WatchRounds::may_speak(std::uint64_t since) {
+  if (!job_.between_nodes()) return true;
+  const std::uint64_t heard = job_.ticks_to_all() + job_.ticks_a_heartbeat(), patience = 4 * heard;
+  const auto here = static_cast<std::uint16_t>(job_.nodes.node_of(job_.row) + 1);
+  const PhaseTable::Speaker now = table_.speaker();
+  // Who spoke then has spoken.
+  const bool is_over = since == 0 && now == speaker_ && ticks_ - speaker_changed_ > patience;
+  table_.note_speaker({static_cast<std::uint16_t>(now.round + (is_over ? 1 : 0)), here});
+  return since >= heard && (table_.speaker().node == here || since >= patience);
+}
+
+bool WatchRounds::tells_of(const Finding& stall) {
+  if (!may_speak(to_tell_.in(ticks_, stall.rows.front()))) return false;
   std::vector<int> rows = stall.rows;
   std::ranges::sort(rows);  // so that two ranks that speak at once do not silence each other
   if (!std::ranges::all_of(rows, [this](int row) { return table_.observe(row); })) return false;
   table_.show_observed(stall.rows.front());
   return true;
+}
+
+bool WatchRounds::warns() {
+  return may_speak(to_warn_.in(ticks_, 0)) && table_.claim_warning();
 }
 
 }  // namespace lockstep

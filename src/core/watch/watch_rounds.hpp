@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "core/control/phase_table.hpp"
 #include "core/watch/heartbeats.hpp"
@@ -32,19 +33,21 @@ class WatchRounds {
   bool is_passing() const { return heartbeats_ && state_.wish_ticks.has_value(); }
 
   /// Completes what is seen of a rank by what the system knows of its process.
-  using LookAt = std::function<void(int row, Observation::Row& sight)>;
+  using LookAt = std::function<void(int row, PhaseTable::Snapshot& now, Observation::Row& sight)>;
 
-  /// Writes what the table shows, for the caller to complete before it judges.
-  void look_around(Observation& seen, const LookAt& look_at) const;
+  /// What was seen last, for the caller to complete before it judges.
+  Observation& seen() { return seen_; }
 
-  /// Asks hosts where that decides, which waits. Their answers are added to what is seen.
-  Judgement judge(Observation& seen) const;
+  /// Writes there what the table shows. Rows that are not near are read while they come, and now and then at other
+  /// times.
+  void look_around(const LookAt& look_at);
+
+  /// Judges it. Asks hosts where that decides, which waits. If this rank wishes for the rows of all, it says so. If
+  /// there is no memory for that, some ranks may have been judged.
+  Judgement judge();
 
   /// How long the rank of that row has shown no heartbeat, as far as it was judged.
   std::uint64_t silent_ticks(int row) const { return state_.peers[static_cast<std::size_t>(row)].life.silent_ticks; }
-
-  /// What was judged holds. If this rank wishes for the rows of all, it says so.
-  void keep(Judgement& judged);
 
   /// Whether this rank has to report what it has found. Called once in each tick, from the next on.
   enum class Turn {
@@ -54,13 +57,18 @@ class WatchRounds {
   };
   Turn turn_to_report(const Finding& finding);
 
-  /// Whether this rank is the first of its node to speak of a stall, which is then known to all nodes. Of circles that
-  /// share a rank, one is told of.
-  bool is_first_to_tell(const Finding& stall);
+  /// Whether this rank tells of a stall now, which is then known to all nodes. Of circles that share a rank, one is
+  /// told of. Called in each tick in which it is judged.
+  bool tells_of(const Finding& stall);
+
+  /// The same for a warning that heartbeats do not get through.
+  bool warns();
 
  private:
   void send_around(Heartbeat heartbeat, bool told);
-  void look_at(int row, Observation::Row& sight, const LookAt& look_at) const;
+  bool looks_at_all();
+  bool may_speak(std::uint64_t since);
+  void look_at(int row, PhaseTable::Snapshot now, const LookAt& look_at);
 
   PhaseTable& table_;
   WatchedJob job_;
@@ -69,6 +77,26 @@ class WatchRounds {
   std::uint64_t sent_around_at_ = 0;
   std::uint32_t line_sent_around_ = 0;
   std::uint64_t ticks_since_found_ = 0;
+
+  /// Something that this rank has to say, from tick to tick.
+  struct Intent {
+    int about = 0;
+    std::uint64_t begun = 0, last = 0;
+
+    /// How long it has been there.
+    std::uint64_t in(std::uint64_t tick, int now) {
+      if (now != about || tick > last + 1) begun = tick;
+      about = now;
+      last = tick;
+      return tick - begun;
+    }
+  };
+  Intent to_tell_, to_warn_;
+  PhaseTable::Speaker speaker_;        ///< as the last tick found it
+  std::uint64_t speaker_changed_ = 0;  ///< the tick
+  std::uint64_t looks_ = 0;
+  std::vector<int> near_;  ///< rows of this node and of those near it, ascending
+  Observation seen_;
   WatchState state_;
 };
 

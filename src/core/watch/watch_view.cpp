@@ -32,8 +32,8 @@ bool WatchView::shows_life(int node) const {
 
 /// Whether what is heard of that rank says anything about its node.
 bool WatchView::is_counted(int row) const {
-  const Snapshot& seen = this->row(row);
-  return seen.phase != Phase::absent && !seen.terminated && peer(row).refused == Seconds{0};
+  const Row& seen = this->row(row);
+  return seen.phase != Phase::absent && !seen.terminated && peer(row).refused == 0;
 }
 
 /// Once this rank was told to end, mpirun leaves it no time to wait for those that it has not heard since.

@@ -15,6 +15,7 @@ class WatchView {
   using Seconds = WatchedJob::Seconds;
   using Peer = WatchState::Peer;
   using Process = Observation::Process;
+  using Row = Observation::Row;
   using Snapshot = PhaseTable::Snapshot;
 
   // When mpirun is told to end, it tells every rank, one after the other. So a rank ended by SIGTERM is nobody's fault
@@ -27,9 +28,8 @@ class WatchView {
   WatchView(const WatchedJob& job, const Observation& seen, WatchState& state);
 
  protected:
-  const Snapshot& row(int row) const { return seen_.rows[static_cast<std::size_t>(row)].seen; }
-  const Observation::Row& sight(int row) const { return seen_.rows[static_cast<std::size_t>(row)]; }
-  const std::string& name(int row) const { return job_.names[static_cast<std::size_t>(row)]; }
+  const Row& row(int row) const { return seen_.rows[static_cast<std::size_t>(row)]; }
+  std::string name(int row) const { return job_.names[row]; }
   Peer& peer(int row) const { return state_.peers[static_cast<std::size_t>(row)]; }
   int rows() const { return static_cast<int>(seen_.rows.size()); }
   bool is_elsewhere(int row) const { return !job_.nodes.same_node(row, job_.row); }
@@ -41,12 +41,6 @@ class WatchView {
   std::uint64_t ticks_in(Seconds time) const { return static_cast<std::uint64_t>(time / job_.tick) + 1; }
 
   static PhaseTable::Met last_of(const Snapshot& row) { return {row.group, row.met_last()}; }
-
-  /// Whether that rank is known not to have come there yet. It may be one that is not expected there.
-  static bool is_before(const Snapshot& row, const PhaseTable::Met& meeting) {
-    const auto number = row.met_in(meeting.group);
-    return number && *number < meeting.number;
-  }
 
   /// Whether that rank is expected where this one met last.
   bool is_member(int row) const {
@@ -89,7 +83,7 @@ struct Met {
   bool agreed = false;  ///< it was an agreement
 };
 
-/// Looks for a rank that is gone or stalls. Sets `failure`, `stall` and `unknown_host` of the judgement.
+/// Looks for a rank that is gone or stalls. Sets `failure` and `stall` of the judgement.
 void look_for_failure(const WatchView& view, Met met, Judgement& judgement);
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <ctime>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <set>
 #include <thread>
@@ -59,7 +60,7 @@ bool was_terminated(int process) {
   return last != std::string::npos && std::atoi(status.c_str() + last) == SIGTERM;
 }
 
-WatchedJob describe_job(const PhaseTable& table, std::vector<std::string> names, const WatchdogOptions& options,
+WatchedJob describe_job(const PhaseTable& table, TableOnDemand<std::string> names, const WatchdogOptions& options,
                         const Heartbeats* heartbeats) {
   const std::vector<int> one_node(static_cast<std::size_t>(table.rows()), 0);
   return {.names = std::move(names),
@@ -77,7 +78,7 @@ WatchedJob describe_job(const PhaseTable& table, std::vector<std::string> names,
 
 class Watchdog::Thread {
  public:
-  Thread(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
+  Thread(PhaseTable& table, TableOnDemand<std::string> names, WatchdogOptions options, EndJob end_job,
          Heartbeats* heartbeats)
       : table_{table},
         options_{std::move(options)},
@@ -87,11 +88,7 @@ class Watchdog::Thread {
         whereabouts_{table, job_, options_.signals},
         stop_{::eventfd(0, EFD_CLOEXEC)},
         signals_{options_.signals} {
-    waits_ = {{stop_.get(), POLLIN, 0}, {signals_.descriptor(), POLLIN, 0}};
-    processes_.resize(static_cast<std::size_t>(table_.rows()));
-    for (const int row : neighbours()) process_of(row) = open_process(row);
-    waits_.resize(2 + processes_.size(), {-1, POLLIN, 0});
-    waits_.push_back({-1, POLLIN, 0});
+    for (const int row : neighbours()) watch_process(row);
     JobTime::look(ticked_at_, false);
     thread_ = start_thread("for the watchdog", [this] { watch(); });
   }
@@ -120,6 +117,9 @@ class Watchdog::Thread {
   // Less than WatchView::terminate_spread.
   static constexpr std::uint64_t ticks_until_looked_for = 4;
 
+  // What `waits_` begins with.
+  static constexpr std::size_t for_stop = 0, for_signal = 1, for_rows = 2, waits_of_its_own = 3;
+
   /// The ranks of this node whose end this one sees at once. Others see it, too, and each rank has two that do: a
   /// descriptor for each process would be as many as there are ranks. Silence shows an end to the others.
   std::vector<int> neighbours() const {
@@ -132,20 +132,19 @@ class Watchdog::Thread {
     return next;
   }
 
-  Descriptor& process_of(int row) { return processes_[static_cast<std::size_t>(row)]; }
-
-  /// Readable once the process has ended; -1 for this process, one of another node, or without pidfd.
-  Descriptor open_process(int row) {
-    const auto process = static_cast<pid_t>(table_.read(row).process);
-    if (row == table_.row() || process == 0) return Descriptor{};
+  /// Unless it is this one, of another node, or there is no pidfd.
+  void watch_process(int row) {
+    const auto process = static_cast<pid_t>(table_.read(row).process.here);
+    if (row == table_.row() || process == 0) return;
     memory_kills_.watch(process);
     auto descriptor = ::syscall(SYS_pidfd_open, process, 0);
     // It existed when it filled its row, so it has ended since.
     if (descriptor < 0 && errno == ESRCH) descriptor = ::eventfd(1, EFD_CLOEXEC);
     if (descriptor < 0)
-      log::debug(fmt::format("no pidfd for {}: {}; its end shows by its silence",
-                             job_.names[static_cast<std::size_t>(row)], error_text(errno)));
-    return Descriptor{static_cast<int>(descriptor)};
+      log::debug(fmt::format("no pidfd for {}: {}; its end shows by its silence", job_.names[row], error_text(errno)));
+    else
+      processes_[row] = Descriptor{static_cast<int>(descriptor)};
+    waits_.reserve(waits_of_its_own + processes_.size());  // a tick needs no memory
   }
 
   void watch() {
@@ -170,13 +169,12 @@ class Watchdog::Thread {
         if (const auto limit = cpu_limit_reached(); limit && table_.phase() != Phase::leaving)
           return end_for_cpu_time(*limit);
         look_around();
-        judged = rounds_.judge(seen_);
+        judged = rounds_.judge();
         if (judged->failure) line = "lockstep: " + judged->failure->sentence;
       } catch (const std::exception&) {  // no memory for a look: the next may have some
         if (told_at_) die_of_signal();
         continue;
       }
-      rounds_.keep(*judged);
       JobTime::look(ticked_at_, judged->was_paused);
       do_beside(*judged);
       if (judged->failure) return report(*judged->failure, line);
@@ -187,15 +185,17 @@ class Watchdog::Thread {
   /// What the job can do without.
   void do_beside(const Judgement& judged) {
     try {
-      whereabouts_.act(judged);
-      if (judged.stall && rounds_.is_first_to_tell(*judged.stall)) warn_of(*judged.stall);
-      if (judged.lost_heartbeats && table_.claim_warning()) log::warning(*judged.lost_heartbeats);
+      whereabouts_.act(judged, seen_);
+      if (judged.stall && rounds_.tells_of(*judged.stall)) warn_of(*judged.stall);
+      if (judged.lost_heartbeats && rounds_.warns()) log::warning(*judged.lost_heartbeats);
     } catch (const std::exception&) {  // no memory for it
     }
   }
 
   void look_around() {
-    rounds_.look_around(seen_, [this](int row, Observation::Row& sight) { look_at(row, sight); });
+    seen_.killed.clear();
+    rounds_.look_around(
+        [this](int row, PhaseTable::Snapshot& now, Observation::Row& sight) { look_at(row, now, sight); });
     seen_.calls = detail::device_calls();
     seen_.took = took_;
     if (told_at_) seen_.since_told = Clock::now() - *told_at_;
@@ -204,21 +204,23 @@ class Watchdog::Thread {
     whereabouts_.look(seen_);
   }
 
-  void look_at(int row, Observation::Row& sight) {
+  void look_at(int row, PhaseTable::Snapshot& now, Observation::Row& sight) {
     using Process = Observation::Process;
-    if (process_of(row).get() < 0 && rounds_.silent_ticks(row) == ticks_until_looked_for)
-      process_of(row) = open_process(row);
-    const int process = process_of(row).get();
-    // Before its row: who leaves properly says so before it ends.
-    sight.process = process < 0 ? Process::unknown : has_ended(process) ? Process::ended : Process::running;
-    if (sight.process == Process::ended) sight.seen = table_.read(row);
-    if (options_.signals == KeptSignals::Keep::none && sight.process == Process::ended &&
-        (terminated_.contains(row) || was_terminated(static_cast<pid_t>(sight.seen.process)))) {
+    if (!processes_.contains(row) && rounds_.silent_ticks(row) == ticks_until_looked_for) watch_process(row);
+    const auto process = processes_.find(row);
+    if (process == processes_.end()) return;
+    sight.process = has_ended(process->second.get()) ? Process::ended : Process::running;
+    if (sight.process != Process::ended) return;
+    // Who leaves properly says so before it ends.
+    now = table_.read(row);
+    if (options_.signals == KeptSignals::Keep::none &&
+        (terminated_.contains(row) || was_terminated(static_cast<pid_t>(now.process.here)))) {
       terminated_.insert(row);
-      sight.seen.terminated = true;
+      now.terminated = true;
     }
-    if (sight.process == Process::ended && sight.seen.phase != Phase::leaving && !sight.seen.terminated)
-      sight.killed = memory_kills_.told_of(static_cast<pid_t>(sight.seen.process));
+    if (now.phase == Phase::leaving || now.terminated) return;
+    if (std::string why = memory_kills_.told_of(static_cast<pid_t>(now.process.here)); !why.empty())
+      seen_.killed[row] = std::move(why);
   }
 
   void warn_of(const Finding& stall) {
@@ -254,21 +256,21 @@ class Watchdog::Thread {
   enum class Wake { tick, stop, terminate };
 
   Wake wait_for_tick() {
-    for (int row = 0; row < table_.rows(); ++row) {
-      // poll skips negative descriptors. A process that left the job properly would stay readable for ever.
-      const int descriptor = process_of(row).get();
-      if (descriptor < 0) continue;
+    // poll skips negative descriptors. Once this rank was told to end, its remaining time passes in ticks.
+    waits_[for_stop].fd = stop_.get();
+    waits_[for_signal].fd = told_at_ ? -1 : signals_.descriptor();
+    waits_[for_rows].fd = rounds_.is_passing() ? heartbeats_->descriptor() : -1;
+    waits_.resize(waits_of_its_own);
+    for (const auto& [row, process] : processes_) {
+      // A process that left the job properly would stay readable for ever.
       const auto seen = table_.read(row);
       const bool left = seen.phase == Phase::leaving || seen.terminated || terminated_.contains(row);
-      waits_[static_cast<std::size_t>(row) + 2].fd = left ? -1 : descriptor;
+      if (!left) waits_.push_back({process.get(), POLLIN, 0});
     }
-    // Once this rank was told to end, its remaining time passes in ticks.
-    waits_[1].fd = told_at_ ? -1 : signals_.descriptor();
-    waits_.back().fd = rounds_.is_passing() ? heartbeats_->descriptor() : -1;
     const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(job_.tick);
     while (poll_until(until) && only_rows_have_come()) pass_rows_on();
     // SIGTERM first: on the way out, its message would be lost.
-    if (waits_[1].revents) return Wake::terminate;
+    if (waits_[for_signal].revents) return Wake::terminate;
     // There may have been no descriptor for it.
     return stops_ ? Wake::stop : Wake::tick;
   }
@@ -281,7 +283,8 @@ class Watchdog::Thread {
   }
 
   bool only_rows_have_come() const {
-    return std::ranges::none_of(waits_.begin(), waits_.end() - 1, [](const pollfd& wait) { return wait.revents != 0; });
+    return std::ranges::all_of(waits_,
+                               [this](const pollfd& wait) { return wait.revents == 0 || &wait == &waits_[for_rows]; });
   }
 
   void pass_rows_on() {
@@ -340,8 +343,7 @@ class Watchdog::Thread {
   void say_cpu_time(std::string_view reached) const {
     const bool single = table_.rows() == 1;
     const auto line = [&] {
-      return fmt::format("lockstep: {}: {} {}; it {}",
-                         single ? "error" : job_.names[static_cast<std::size_t>(table_.row())] + " failed",
+      return fmt::format("lockstep: {}: {} {}; it {}", single ? "error" : job_.names[table_.row()] + " failed",
                          single ? "this process" : "it", reached, describe(table_.read(table_.row())));
     };
     say(line, "lockstep: error: a process has used up its CPU time (SIGXCPU)",
@@ -383,17 +385,17 @@ class Watchdog::Thread {
   Clock::time_point ticked_at_ = Clock::now();
   Seconds took_{0};
   Whereabouts whereabouts_;
-  Observation seen_;
-  std::vector<Descriptor> processes_;  ///< by row, of those that are watched
-  std::set<int> terminated_;           ///< rows whose process SIGTERM has ended, if nobody keeps it
-  std::vector<pollfd> waits_;          ///< for the stop of this thread, SIGTERM, and each row's process
+  Observation& seen_ = rounds_.seen();
+  std::map<int, Descriptor> processes_;  ///< by row, of those that are watched: readable once they have ended
+  std::set<int> terminated_;             ///< rows whose process SIGTERM has ended, if nobody keeps it
+  std::vector<pollfd> waits_ = std::vector<pollfd>(waits_of_its_own, {-1, POLLIN, 0});  ///< and one for each process
   Descriptor stop_;
   std::atomic<bool> stops_ = false;
   KeptSignals signals_;
   std::thread thread_;
 };
 
-Watchdog::Watchdog(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
+Watchdog::Watchdog(PhaseTable& table, TableOnDemand<std::string> names, WatchdogOptions options, EndJob end_job,
                    Heartbeats* heartbeats)
     : thread_{std::make_unique<Thread>(table, std::move(names), options, std::move(end_job), heartbeats)} {}
 

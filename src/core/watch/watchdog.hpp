@@ -58,7 +58,7 @@ class Watchdog {
   /// `heartbeats`, connected, which only the watchdog may use while it lives; null if the job has none. Until the
   /// destructor, SIGTERM and SIGINT (KeptSignals) end the process only after a last look around. If mpirun was
   /// interrupted, the lowest rank that it told says so.
-  Watchdog(PhaseTable& table, std::vector<std::string> names, WatchdogOptions options, EndJob end_job,
+  Watchdog(PhaseTable& table, TableOnDemand<std::string> names, WatchdogOptions options, EndJob end_job,
            Heartbeats* heartbeats = nullptr);
   Watchdog(const Watchdog&) = delete;
 

@@ -2,24 +2,46 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <ratio>
 #include <span>
 #include <string>
 
 #include "core/control/phase_table.hpp"
+#include "core/watch/judgement.hpp"
 
 namespace lockstep {
 
-/// What the looks at a rank have shown so far.
-struct Stay {
+/// Since when a rank is where it is, and has not beaten.
+class Stay {
+ public:
+  /// As a watchdog counts it. Rises for more than a year.
+  using Time = std::chrono::duration<std::uint32_t, std::centi>;
+
+  /// One more look at the rank, at `now`.
+  void look(const Observation::Row& rank, Time now) {
+    if (rank.place != place_) there_since_ = now;
+    if (rank.heartbeat != heartbeat_) beaten_at_ = now;
+    place_ = rank.place;
+    heartbeat_ = rank.heartbeat;
+  }
+
+  Time there(Time now) const { return now - there_since_; }
+  Time silent(Time now) const { return now - beaten_at_; }
+
+ private:
+  std::uint32_t place_ = 0, heartbeat_ = 0;
+  Time there_since_{0}, beaten_at_{0};
+};
+
+/// What is told of a rank.
+struct Whereabout {
   using Seconds = std::chrono::duration<double>;
 
-  PhaseTable::Snapshot seen;  ///< in the last look
-  bool ended = false;         ///< its process
-  Seconds there{0};           ///< for how long it has been seen where it is
-  Seconds silent{0};          ///< since its last heartbeat
-
-  /// `took` is the time since the look before.
-  void look(const PhaseTable::Snapshot& now, Seconds took);
+  PhaseTable::Snapshot seen;
+  bool ended = false;  ///< its process
+  Seconds there{0};    ///< for how long it has been where it is
+  Seconds silent{0};   ///< since its last heartbeat
 };
 
 /// A title and one line for each rank. `names[row]` is "replica 2 (worker:1, host b)". A rank without a heartbeat for
@@ -31,8 +53,8 @@ struct Stay {
 ///     replica 1 (worker:1, host b)      999  80 MiB  90 MiB  31.0 s  no heartbeat for 30.2 s; was in step 12, …
 ///
 /// The process is the rank's number on its own host. What is unknown is "-".
-std::string where_table(std::span<const std::string> names, std::span<const Stay> stays, Stay::Seconds heartbeats_come,
-                        std::chrono::system_clock::time_point now);
+std::string where_table(std::span<const std::string> names, std::span<const Whereabout> ranks,
+                        Whereabout::Seconds heartbeats_come, std::chrono::system_clock::time_point now);
 
 /// "2026-11-26 17:01:02 UTC".
 std::string utc_text(std::chrono::system_clock::time_point now);

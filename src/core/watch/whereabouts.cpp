@@ -60,23 +60,33 @@ void Whereabouts::look(Observation& seen) {
     seen.stacks.clear();
   else if (seen.stacks.native() != notes->stacks.native())
     seen.stacks = notes->stacks;
-  for (std::size_t row = 0; row < stays_.size(); ++row) {
-    // While this process was stopped, it saw nothing.
-    stays_[row].look(seen.rows[row].seen, std::min<Stay::Seconds>(seen.took, JobTime::longest_look));
-    stays_[row].ended = seen.rows[row].process == Observation::Process::ended;
+  // While this process was stopped, it saw nothing.
+  watched_ += std::min<Seconds>(seen.took, JobTime::longest_look);
+  for (const int row : seen.fresh) {
+    const auto index = static_cast<std::size_t>(row);
+    stays_[index].look(seen.rows[index], now());
   }
 }
 
-void Whereabouts::act(const Judgement& judged) {
+Stay::Time Whereabouts::now() const {
+  return Stay::Time{static_cast<std::uint32_t>(Seconds{watched_} / Stay::Time{1})};
+}
+
+void Whereabouts::act(const Judgement& judged, const Observation& seen) {
   if (judged.asks) table_.ask();
-  if (judged.answers && table_.answer()) tell();
+  if (judged.answers && table_.answer()) tell(seen);
   if (judged.takes_stack) take_stack();
 }
 
-void Whereabouts::tell() {
-  const Stay::Seconds heartbeats_come =
-      std::max<Stay::Seconds>(1s, 3.0 * static_cast<double>(job_.ticks_a_round()) * job_.tick);
-  auto text = where_table(job_.names, stays_, heartbeats_come, std::chrono::system_clock::now());
+void Whereabouts::tell(const Observation& seen) {
+  std::vector<Whereabout> ranks;
+  for (std::size_t row = 0; row < stays_.size(); ++row)
+    ranks.push_back({.seen = seen.read(static_cast<int>(row)),
+                     .ended = seen.rows[row].process == Observation::Process::ended,
+                     .there = stays_[row].there(now()),
+                     .silent = stays_[row].silent(now())});
+  const Seconds heartbeats_come = std::max<Seconds>(1s, 3.0 * static_cast<double>(job_.ticks_a_round()) * job_.tick);
+  auto text = where_table(job_.names.all(), ranks, heartbeats_come, std::chrono::system_clock::now());
   to_print_ = text;
   if (watch_notes()) to_keep_ = std::move(text);
   go_on_telling();
@@ -119,9 +129,8 @@ void Whereabouts::go_on_with_stack() {
 void Whereabouts::keep_stack(const std::optional<RawStack>& stack, const std::string& why_none) {
   taken_->is_asked = false;
   const auto row = table_.row();
-  const std::string head =
-      fmt::format("{}, process {}, {}\nit {}\n", job_.names[static_cast<std::size_t>(row)], ::getpid(),
-                  utc_text(std::chrono::system_clock::now()), describe(table_.read(row)));
+  const std::string head = fmt::format("{}, process {}, {}\nit {}\n", job_.names[row], ::getpid(),
+                                       utc_text(std::chrono::system_clock::now()), describe(table_.read(row)));
   stack_keeper_.start([=, notes = watch_notes(), kept = taken_->kept, thread = main_thread()] {
     if (notes) try {
         const std::string main = stack ? describe(*stack) : fmt::format("{}\n", why_none);

@@ -29,11 +29,12 @@ class Whereabouts {
   /// notes how long each rank has been where it is.
   void look(Observation& seen);
 
-  /// Does what was judged.
-  void act(const Judgement& judged);
+  /// Does what was judged of what was seen.
+  void act(const Judgement& judged, const Observation& seen);
 
  private:
   using Clock = AwakeClock;
+  using Seconds = Observation::Seconds;
   /// Of the main thread, on its way to a file.
   struct TakenStack {
     std::uint64_t meetings = 0;  ///< of this rank, see PhaseTable
@@ -43,7 +44,8 @@ class Whereabouts {
   };
 
   void measure_memory();
-  void tell();
+  Stay::Time now() const;
+  void tell(const Observation& seen);
   void go_on_telling();
   void take_stack();
   void go_on_with_stack();
@@ -53,6 +55,7 @@ class Whereabouts {
   const WatchedJob& job_;
   bool heeds_signals_;
   std::vector<Stay> stays_;  ///< by row
+  Seconds watched_{0};       ///< how long all looks have taken
   std::optional<Clock::time_point> measured_at_;
   std::optional<TakenStack> taken_;
   std::optional<std::string> to_print_, to_keep_;  ///< the last table, until a thread has begun with it

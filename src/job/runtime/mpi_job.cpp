@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <set>
 #include <span>
@@ -77,6 +78,25 @@ InheritedState prepare_process(const RuntimeOptions& options) {
   return found;
 }
 
+/// One of each rank. Those that are the same are kept once.
+class DistinctTexts {
+ public:
+  explicit DistinctTexts(const std::vector<std::string>& texts) : texts_{texts} {
+    std::ranges::sort(texts_);
+    texts_.erase(std::ranges::unique(texts_).begin(), texts_.end());
+    texts_.shrink_to_fit();
+    index_.reserve(texts.size());
+    for (const std::string& each : texts)
+      index_.push_back(static_cast<std::uint32_t>(std::ranges::lower_bound(texts_, each) - texts_.begin()));
+  }
+
+  const std::string& operator[](int rank) const { return texts_[index_[static_cast<std::size_t>(rank)]]; }
+
+ private:
+  std::vector<std::string> texts_;
+  std::vector<std::uint32_t> index_;  ///< by rank
+};
+
 void tell_supervisor() {
   if (!std::getenv(supervised_variable)) return;
   write_to_stderr(fmt::format("{}\n", begun_line));
@@ -100,7 +120,7 @@ MpiJob::MpiJob(int& argc, char**& argv, const RuntimeOptions& given)
       ending_signals{std::in_place, kept_by(given)},
       session{argc, argv, given},
       job{meet_ranks(given.communicator, session.world_ranks())},
-      end{*job, meeting().names()[static_cast<std::size_t>(job->rank())], given, session,
+      end{*job, meeting().name_table()[job->rank()], given, session,
           [this](JobEnd::EndOfMpi end_of_mpi) {
             finish(end_of_mpi);
             if (end_of_mpi == JobEnd::EndOfMpi::program) return;
@@ -201,7 +221,7 @@ void MpiJob::watch(RuntimeOptions::OnTermination on_termination) {
   };
   if (rank_from_launcher()) watching.on_orphaned = [] { end_without_launcher(Error::ExitCode::stall); };
   watchdog.emplace(
-      *node.phases, names.all(), std::move(watching),
+      *node.phases, names, std::move(watching),
       [this](Error::ExitCode code, Reach reach) {
         job->abort();
         if (reach == Reach::whole_job) MpiSession::abort_job(static_cast<int>(code));
@@ -261,14 +281,14 @@ void MpiJob::read_cluster() {
   std::optional<TfConfig> own;  // what this rank's own environment says
   together("parsing the cluster spec", [&] {
     if (!options.cluster_spec.empty()) {
-      ranks.emplace(ClusterSpec::parse(text, options.cluster_spec.string()), job->size());
+      ranks = std::make_shared<const RankMap>(ClusterSpec::parse(text, options.cluster_spec.string()), job->size());
     } else if (!text.empty()) {
-      ranks.emplace(parse_tf_config(text).cluster, job->size());
+      ranks = std::make_shared<const RankMap>(parse_tf_config(text).cluster, job->size());
       if (from_environment) own = parse_tf_config(tf_config);
       if (own && own->cluster.canonical() != ranks->spec().canonical())
         throw ConfigError{"TF_CONFIG: its cluster is not the one that replica 0 has; expected the same on every rank"};
     } else {
-      ranks.emplace(ClusterSpec::one_task_per_rank(job->size()), job->size());
+      ranks = std::make_shared<const RankMap>(ClusterSpec::one_task_per_rank(job->size()), job->size());
     }
     if (text.empty()) return;  // and names no node
     ranks->require_tasks_on_one_node(hosts);
@@ -289,17 +309,16 @@ void MpiJob::read_cluster() {
     require_tasks_match_ranks(tasks, *ranks);
   });
 
-  std::vector<std::string> described;
-  std::vector<Job::Residence> residences;
-  for (int rank = 0; rank < job->size(); ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    residences.push_back({to_string(ranks->task_of(rank)), hosts[index]});
-    const auto world = session.world_ranks().empty() ? std::nullopt : std::optional{session.world_ranks()[index]};
-    described.push_back(ranks->describe_replica(rank, hosts[index], world));
-  }
-  names = std::move(described);
+  const auto host_of = std::make_shared<const DistinctTexts>(hosts);
+  names = {job->size(), [host_of, ranks = ranks, world = session.world_ranks()](int rank) {
+             const auto world_rank =
+                 world.empty() ? std::nullopt : std::optional{world[static_cast<std::size_t>(rank)]};
+             return ranks->describe_replica(rank, (*host_of)[rank], world_rank);
+           }};
   meeting().set_names(names);
-  job->set_residences(std::move(residences));
+  job->set_residences({job->size(), [host_of, ranks = ranks](int rank) {
+                         return Job::Residence{to_string(ranks->task_of(rank)), (*host_of)[rank]};
+                       }});
   end.set_name(names[job->rank()]);
 }
 

@@ -43,8 +43,8 @@ struct MpiJob {
   RuntimeOptions options;
   LossHandlers loss;
   Node node;
-  std::optional<RankMap> ranks;
-  SharedTable<std::string> names;
+  std::shared_ptr<const RankMap> ranks;
+  TableOnDemand<std::string> names;
   std::optional<Watchdog> watchdog;
   bool is_finished = false;
 

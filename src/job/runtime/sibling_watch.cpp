@@ -94,8 +94,7 @@ void SiblingWatch::give(Task task) {
 void SiblingWatch::set_deadline(std::chrono::duration<double> time, std::function<void()> late) {
   {
     const std::lock_guard lock{mutex_};
-    left_ = time;
-    late_ = std::move(late);
+    deadline_.set(time, std::move(late));
   }
   changed_.notify_all();
 }
@@ -104,7 +103,7 @@ void SiblingWatch::stay_at_rest() {
   std::unique_lock lock{mutex_};
   rests_ = true;
   changed_.notify_all();
-  if (!late_) return changed_.wait(lock, [this] { return task_ != Task::rest || late_; });
+  if (!deadline_.is_set()) return changed_.wait(lock, [this] { return task_ != Task::rest || deadline_.is_set(); });
   const auto before = std::chrono::steady_clock::now();
   changed_.wait_for(lock, tick / 5, [this] { return task_ != Task::rest; });
   lock.unlock();
@@ -113,8 +112,7 @@ void SiblingWatch::stay_at_rest() {
 
 void SiblingWatch::count_down(Seconds time) {
   const std::lock_guard lock{mutex_};
-  left_ -= std::min(time, 2 * tick);
-  if (late_ && left_ <= Seconds{0}) std::exchange(late_, nullptr)();
+  deadline_.pass(time);
 }
 
 /// Forgets what it has seen.

@@ -16,6 +16,7 @@
 
 #include <lockstep/job/runtime/runtime.hpp>
 
+#include "core/base/countdown.hpp"
 #include "core/base/descriptor.hpp"
 #include "core/control/phase_table.hpp"
 #include "core/watch/kept_signals.hpp"
@@ -135,9 +136,8 @@ class SiblingWatch {
   std::condition_variable changed_;
   std::atomic<Task> task_ = Task::watch;
   bool rests_ = false;
-  std::function<void()> late_;  ///< empty without a deadline
-  Seconds left_{0};             ///< until it is called
-  std::thread thread_;          ///< the last, as it uses the others
+  Countdown deadline_;
+  std::thread thread_;  ///< the last, as it uses the others
 };
 
 }  // namespace lockstep

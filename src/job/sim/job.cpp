@@ -100,20 +100,17 @@ Job::Job(Options options, std::function<void(Strategy&, int)> body, Network* net
       body_{std::move(body)},
       network_{network},
       tasks_{ClusterSpec::one_task_per_rank(options_.ranks), options_.ranks},
+      names_{options_.ranks, [this](int rank) { return tasks_.describe_replica(rank, "sim"); }},
+      residences_{options_.ranks,
+                  [this](int rank) {
+                    return lockstep::Job::Residence{to_string(tasks_.task_of(rank)), "sim"};
+                  }},
       ranks_(static_cast<std::size_t>(options_.ranks)),
       scheduler_{options_.ranks, options_.seed, *this},
       control_{*this, "control", all_of(options_.ranks)},
       data_{*this, "data", all_of(options_.ranks)} {
-  std::vector<std::string> names;
-  std::vector<lockstep::Job::Residence> residences;
   std::vector<int> nodes;
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    names.push_back(tasks_.describe_replica(rank, "sim"));
-    residences.push_back({to_string(tasks_.task_of(rank)), "sim"});
-    nodes.push_back(rank / options_.ranks_per_node);
-  }
-  names_ = std::move(names);
-  residences_ = std::move(residences);
+  for (int rank = 0; rank < options_.ranks; ++rank) nodes.push_back(rank / options_.ranks_per_node);
   nodes_ = std::move(nodes);
 }
 
@@ -349,7 +346,7 @@ void Job::before(Time next) {
 std::string Job::why_late(int waiting, int late) const {
   std::vector<PhaseTable::Snapshot> rows;
   for (int rank = 0; rank < options_.ranks; ++rank) rows.push_back(snapshot(rank));
-  const RowAt row_at = [&](int rank) -> const PhaseTable::Snapshot& { return rows[static_cast<std::size_t>(rank)]; };
+  const RowAt row_at = [&](int rank) { return rows[static_cast<std::size_t>(rank)]; };
   const WaitChain chain = follow_waits(row_at, options_.ranks, waiting, late);
   const double timeout = std::chrono::duration<double>{options_.stall_timeout}.count();
   if (chain.is_circle) return circle_sentence(chain, row_at, names_.all(), timeout);

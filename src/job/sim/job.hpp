@@ -50,7 +50,7 @@ class Job final : private Scheduler::Overseer {
   std::uint64_t points(int rank) const { return of(rank).points; }
   Time draw_latency();
   Network* network() const { return network_; }
-  const std::string& name(int rank) const { return names_[rank]; }
+  std::string name(int rank) const { return names_[rank]; }
   std::uint64_t seed() const { return options_.seed; }
 
   /// The plane of `members`, which split off from `from` under this key.
@@ -144,8 +144,8 @@ class Job final : private Scheduler::Overseer {
   std::function<void(Strategy&, int)> body_;
   Network* network_;
   RankMap tasks_;
-  SharedTable<std::string> names_;
-  SharedTable<lockstep::Job::Residence> residences_;
+  TableOnDemand<std::string> names_;
+  TableOnDemand<lockstep::Job::Residence> residences_;
   SharedTable<int> nodes_;
   std::vector<Rank> ranks_;
   std::vector<Blow> blows_;

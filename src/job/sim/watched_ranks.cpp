@@ -33,13 +33,12 @@ class WatchedRanks::Impl {
     const int count = options_.nodes * options_.ranks_a_node;
     std::vector<int> lowest;
     std::vector<HeartbeatAddress> addresses;
-    std::vector<std::string> names;
     for (int rank = 0; rank < count; ++rank) {
       lowest.push_back(rank - place_of(rank));
       addresses.push_back(address_of(rank));
-      names.push_back(fmt::format("replica {}", rank));
     }
     const NodeMap nodes{lowest};
+    const TableOnDemand<std::string> names{count, [](int rank) { return fmt::format("replica {}", rank); }};
     for (int rank = 0; rank < count; ++rank) {
       ranks_.push_back(std::make_unique<Rank>(table_for(rank, count)));
       auto network = std::make_unique<Network>(*this, rank);
@@ -188,13 +187,11 @@ class WatchedRanks::Impl {
   void look(int rank) {
     using Process = Observation::Process;
     Rank& self = of(rank);
-    self.rounds->look_around(seen_, [&](int row, Observation::Row& sight) {
+    self.rounds->look_around([&](int row, PhaseTable::Snapshot&, Observation::Row& sight) {
       const bool tells = row != rank && node_of(row) == node_of(rank);
       sight.process = !tells ? Process::unknown : is_dead(row) ? Process::ended : Process::running;
     });
-    Judgement judged = self.rounds->judge(seen_);
-    self.rounds->keep(judged);
-    self.finding = std::move(judged.failure);
+    self.finding = self.rounds->judge().failure;
   }
 
   /// As a watchdog does.
@@ -213,7 +210,6 @@ class WatchedRanks::Impl {
   std::priority_queue<Event> events_;
   std::set<int> cut_;                     ///< nodes
   std::map<std::uint64_t, int> arrived_;  ///< how many ranks have come to each agreement
-  Observation seen_;                      ///< by whichever rank looks
 };
 
 /// What carries the heartbeats of one rank.

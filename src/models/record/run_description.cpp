@@ -46,14 +46,14 @@ OrderedJson gather_ranks(Strategy& strategy, const Here& here) {
   inside(strategy).agree(TagKind::compare, here, "the ranks of a run");
   const std::vector<std::int64_t> processes = group.meeting().gather(std::array{std::int64_t{::getpid()}});
   const std::vector<std::string> devices = group.device_names();
+  const std::vector<Job::Residence> residences = group.residences();
   OrderedJson ranks = OrderedJson::array();
-  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+  for (std::size_t rank = 0; rank < processes.size(); ++rank)
     ranks.push_back({{"replica", rank},
-                     {"task", group.residences()[rank].task},
-                     {"host", group.residences()[rank].host},
+                     {"task", residences[rank].task},
+                     {"host", residences[rank].host},
                      {"device", device_in(devices[rank])},
                      {"process", processes[rank]}});
-  }
   return ranks;
 }
 

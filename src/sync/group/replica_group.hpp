@@ -79,7 +79,7 @@ class ReplicaGroup {
   int ranks_of_node() const;
 
   /// Where each rank runs.
-  const std::vector<Job::Residence>& residences() const { return residences_.all(); }
+  std::vector<Job::Residence> residences() const { return residences_.all(); }
 
   /// LOCAL, at most once, before the first strategy is made. Adds the plane for GPU memory: the same ranks in the same
   /// order. `compute` is the stream of `data`, and of those that `make` makes for groups of some of these ranks. From
@@ -139,7 +139,7 @@ class ReplicaGroup {
   std::unique_ptr<Communicator> data_;
   std::vector<int> ranks_;  ///< of the job
   SharedTable<int> node_of_rank_;
-  SharedTable<Job::Residence> residences_;
+  TableOnDemand<Job::Residence> residences_;
   NameDevice name_device_ = [](int) { return std::string{"/device:CPU:0"}; };
   std::shared_ptr<Gpu> gpu_;  ///< that of this rank, for all its groups; null if it has none
   std::unique_ptr<Communicator> device_data_;
