@@ -91,14 +91,14 @@ typedef struct lockstep_model_options {
  * is NULL, on all ranks. Free the model before the group.
  *
  * LOCKSTEP_USER_INPUT for an option that is wrong, LOCKSTEP_MISMATCH if ranks name different files or options,
- * LOCKSTEP_CHECKPOINT on rank 0 if the file cannot be read, and on all ranks if it is no such module. */
+ * LOCKSTEP_CHECKPOINT on rank 0 if the file cannot be read, and on all ranks if it holds something else. */
 LOCKSTEP_C_API int lockstep_model_load(lockstep_group* group, const char* file, const lockstep_model_options* options,
                                        lockstep_model** model, const char* at);
 
 /** COLL, blocking. Makes one step: calls `forward` with the inputs, computes the loss, adds up the gradients of all
  * ranks, and lets the optimizer change the weights. Ranks may have different numbers of rows, or none, and every row
  * counts equally. `*loss` becomes the mean over the rows of all ranks before the step, the same on every rank. `loss`
- * may be NULL. If no rank has rows, there is no step.
+ * may be NULL. If no rank has rows, nothing changes.
  *
  * Numbers of floating-point types are converted to the type of the model's parameters. The arrays are copied. */
 LOCKSTEP_C_API int lockstep_model_train(lockstep_model* model, const lockstep_array* inputs, int input_count,
@@ -139,7 +139,7 @@ LOCKSTEP_C_API int lockstep_model_set_learning_rate(lockstep_model* model, doubl
  * shards, 2 ranks have 4 and 1. LOCKSTEP_FAILURE if the options have no shards. */
 LOCKSTEP_C_API int lockstep_model_shards(const lockstep_model* model, int* first, int* last);
 
-/** LOCAL. The number of steps made, also before a restored checkpoint; -1 if it is no model. */
+/** LOCAL. The number of steps made, also before a restored checkpoint; -1 for a handle of no model. */
 LOCKSTEP_C_API int64_t lockstep_model_steps(const lockstep_model* model);
 
 /** LOCAL. `*digest` becomes a digest of all parameters, the same on every rank: xxHash64 of their bytes, in the order

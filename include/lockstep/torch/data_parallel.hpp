@@ -38,7 +38,7 @@ struct ModuleType<Holder> {
   using type = typename Holder::ContainedType;
 };
 
-/// Modules that are no torch::nn::Module: those of TorchScript, where script.hpp is included.
+/// Modules other than a torch::nn::Module: those of TorchScript, where script.hpp is included.
 template <class M>
 inline constexpr bool is_script = false;
 
@@ -67,7 +67,8 @@ namespace libtorch {
 /// come in two of them can be sent too early in the step that first does so; that step throws InvalidArgument, and
 /// later ones wait for all parts. Whatever else the loss depends on and needs a gradient, such as a tensor outside of
 /// the module or a parameter of another DataParallel, is an InvalidArgument that names it, unless Loss::ignoring does.
-/// What a pass inside reads stays unseen. A graph that is older than a step of the optimizer throws, in torch's words.
+/// Tensors that such an inner pass reads are not checked. A graph that is older than a step of the optimizer throws, in
+/// torch's words.
 ///
 /// On GPUs, torch computes on the calling thread's current stream, as always. The methods here start after the work
 /// that torch has enqueued, and the work that torch enqueues next starts after theirs. So do `attest`, `rebroadcast`,
@@ -116,9 +117,9 @@ class LOCKSTEP_API ReplicatedModule {
   /// COLL, blocking, one agreement, in replica context. The backward pass of this rank's loss. Gradients are reduced in
   /// an order that does not depend on autograd's: on the host once all of them are there, on a GPU while autograd
   /// computes the others. A rank without samples passes `{}`. Includes what was accumulated. Returns the loss over all
-  /// ranks, which costs no further message. If no rank has samples, there is no gradient.
+  /// ranks, which costs no further message. If no rank has samples, no parameter gets a gradient.
   ///
-  /// InvalidArgument, before the agreement, for a negative or infinite number of samples, for a loss that is no real
+  /// InvalidArgument, before the agreement, for a negative or infinite number of samples, for a loss that is not a real
   /// scalar, and for one that depends on what nobody would train. MismatchError if the ranks have frozen different
   /// parameters.
   ///
@@ -158,7 +159,7 @@ class LOCKSTEP_API ReplicatedModule {
   ///
   /// Each shard begins with the same buffers: those that the last step has left, or what every rank has made of them
   /// since then. MismatchError, which names them, if a rank has others, as after a forward pass in training of one rank
-  /// alone: evaluate in eval(), or `rebroadcast`. A step that throws leaves the buffers as they were.
+  /// alone: evaluate in eval(), or `rebroadcast`. A step that throws leaves the buffers unchanged.
   ///
   /// With reductions in the fixed order, the result is the same bytes on any number of ranks, if `compute` is a
   /// function of the shard alone. For that, let every rank compute on one thread (torch::set_num_threads(1)), and seed
@@ -247,9 +248,10 @@ class ReplicatedModule::Optimizer {
   /// COLL, blocking, one agreement. Sends nothing, unless the ranks share the update
   /// (ReductionOptions::shard_optimizer): then each rank updates its slices of the parameters, keeps their state alone,
   /// and gets the others' new values; gradients stay whole. Call it in replica context after `backward`. Updates the
-  /// parameters that have a gradient. The others stay as they are, with their state. A sparse gradient leads to the
-  /// step of the same gradient as a dense one: AdamW and a momentum move, and weight decay shrinks, also the rows that
-  /// it does not name; Sgd without these visits the named rows alone. Errors as lockstep::Optimizer::apply_gradients.
+  /// parameters that have a gradient. The others do not change, and neither does their state. A sparse gradient leads
+  /// to the step of the same gradient as a dense one: AdamW and a momentum move, and weight decay shrinks, also the
+  /// rows that it does not name; Sgd without these visits the named rows alone. Errors as
+  /// lockstep::Optimizer::apply_gradients.
   void step(ReplicaContext& context, Here here = Here::current());
 
   /// As ReplicatedModule::zero_grad.

@@ -17,8 +17,8 @@ class Loss {
  public:
   Loss() = default;
 
-  /// `value`, one real number, is the sum of the losses of `samples` samples. With 0 samples it is not looked at, and
-  /// may be NaN or undefined.
+  /// `value`, one real number, is the sum of the losses of `samples` samples. With 0 samples it is not read, and may
+  /// be NaN or undefined.
   static Loss sum(::torch::Tensor value, double samples) { return {std::move(value), samples, false}; }
 
   /// `value` is such a sum divided by `samples`: the number of samples, or what the loss was divided by in its place,
@@ -32,7 +32,7 @@ class Loss {
     return loss;
   }
 
-  /// The same loss, whose gradients with respect to `leaves` nobody wants: their `.grad` stays as it was. Every tensor
+  /// The same loss, but without gradients with respect to `leaves`: their `.grad` does not change. Every tensor
   /// that the loss depends on and that needs a gradient must be a parameter of the modules that train, or be one of
   /// these, such as the points of a gradient penalty, or the parameters of a discriminator that the generator's loss
   /// goes through. Anything else is an InvalidArgument, since nobody would train it. A frozen parameter costs less.

@@ -1,6 +1,8 @@
 #include "models/nn/mlp.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <optional>
 #include <utility>
 
@@ -15,7 +17,6 @@
 #include "models/nn/shard_checks.hpp"
 #include "models/nn/shard_plan.hpp"
 #include "models/nn/shard_sums.hpp"
-#include "models/nn/squared_error.hpp"
 #include "models/ops/inside.hpp"
 
 namespace lockstep::nn {
@@ -56,6 +57,59 @@ ops::RowBlocks rows_of(const SampleBatch::Group& shards) {
 /// The rows of shard `index` in a view of the rows of all shards.
 TensorView part(const TensorView& all, const SampleBatch::Group& shards, std::size_t index) {
   return rows_from(all, static_cast<std::int64_t>(index) * shards.capacity(), shards.capacity());
+}
+
+template <class Narrow>
+Tensor rounded(const std::vector<double>& values, const Shape& shape) {
+  std::vector<Narrow> elements;
+  for (const double value : values) elements.emplace_back(static_cast<float>(value));
+  return Tensor::from(elements, shape);
+}
+
+/// Copies `values` into `view`, which has as many elements of f32, f64 or bf16.
+void write(const std::vector<double>& values, const TensorView& view, Stream& stream) {
+  const Tensor source = view.dtype() == DType::f64   ? Tensor::from(values, view.shape())
+                        : view.dtype() == DType::f32 ? rounded<float>(values, view.shape())
+                                                     : rounded<BFloat16>(values, view.shape());
+  copy(source.view(), view, stream);
+  stream.synchronize();  // before the source is gone
+}
+
+std::vector<double> labels_of(const SampleBatch& shard) {
+  return to_doubles(first_rows(shard.labels.view(), shard.samples));
+}
+
+/// Blocking. Of outputs [rows, 1] and the labels of `shard`, [rows] of f32 or f64: the sum of (output - label)^2 over
+/// the samples present, with their residuals. Computed in double on the host, sample after sample, whatever the device:
+/// they are few numbers.
+ops::Kernels::BatchLoss squared_error(const TensorView& outputs, const SampleBatch& shard) {
+  const std::vector<double> predicted = to_doubles(first_rows(outputs, shard.samples)), labels = labels_of(shard);
+  ops::Kernels::BatchLoss result{.residuals = ops::Kernels::BatchLoss::Residuals{}};
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const double error = predicted[i] - labels[i];
+    result.loss_sum += error * error;
+    result.residuals->absolute += std::abs(error);
+    result.residuals->labels += labels[i];
+    result.residuals->squares += labels[i] * labels[i];
+  }
+  return result;
+}
+
+/// The same without residuals. Overwrites the outputs by the gradient of that sum: 2 (output - label), and zero in the
+/// rows of padding. `stream` is that of their device.
+ops::Kernels::BatchLoss squared_error_with_gradient(const TensorView& outputs, const SampleBatch& shard,
+                                                    Stream& stream) {
+  std::vector<double> gradient = to_doubles(first_rows(outputs, shard.samples));
+  const std::vector<double> labels = labels_of(shard);
+  ops::Kernels::BatchLoss result;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const double error = gradient[i] - labels[i];
+    result.loss_sum += error * error;
+    gradient[i] = 2 * error;
+  }
+  gradient.resize(static_cast<std::size_t>(outputs.count()));
+  write(gradient, outputs, stream);
+  return result;
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-#include "sync/checkpoint/file_lock.hpp"
-
+// Locks on files, of exclusive_use.hpp.
 #include <cerrno>
 
 #include <fcntl.h>
@@ -7,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/base/file_io.hpp"
+#include "sync/checkpoint/exclusive_use.hpp"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,4 @@
-#include "sync/checkpoint/lock_holder.hpp"
-
+// Who holds a lock: LockHolder of lease.hpp.
 #include <chrono>
 #include <random>
 
@@ -12,6 +11,7 @@
 
 #include "core/base/excerpt.hpp"
 #include "core/base/host_name.hpp"
+#include "sync/checkpoint/lease.hpp"
 
 namespace lockstep {
 namespace {

@@ -126,7 +126,7 @@ class LOCKSTEP_API AuditError : public Error {
   std::shared_ptr<const Finding> finding_;  ///< shared: copying an exception must not throw
 };
 
-/// The loss of a training is no finite number. Thrown on every rank with the same message.
+/// The loss of a training is not finite. Thrown on every rank with the same message.
 class LOCKSTEP_API DivergenceError : public Error {
  public:
   using Error::Error;

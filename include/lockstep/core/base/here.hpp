@@ -32,10 +32,10 @@ class Here {
 
 namespace detail {
 
-/// What an outermost run is to the user: Strategy::RunKind.
+/// What a user calls an outermost run: Strategy::RunKind.
 enum class RunKind : std::uint8_t {
   step,
-  evaluation,  ///< of the model as it is after a step
+  evaluation,  ///< of the model after a step
   setup,       ///< before the first step: reads data, makes the model
   sample,      ///< a text that the model writes; its step is the one before, or 0 if that is not known
   prediction,  ///< without training

@@ -13,8 +13,8 @@ namespace lockstep::trace {
 ///
 ///   const trace::Span reading{"read the next file"};
 ///
-/// Spans of a thread nest like blocks. Of `name`, the first 40 bytes count. A span in which half a million others begin
-/// is dropped. Costs two readings of the clock; without a trace, two of a variable.
+/// Spans of a thread nest like blocks. Keeps the first 40 bytes of `name`. Drops a span in which half a million others
+/// begin. Costs two readings of the clock; without a trace, two of a variable.
 class [[nodiscard]] LOCKSTEP_API Span {
  public:
   explicit Span(std::string_view name) noexcept;

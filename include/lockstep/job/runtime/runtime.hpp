@@ -35,8 +35,8 @@ struct RuntimeOptions {
   /// MPI_THREAD_SERIALIZED any thread may make the runtime.
   enum class MpiThreads : std::uint8_t { any, main };
 
-  /// What becomes of a failure that all ranks of the runtime know of: an exception in a run, different calls, replicas
-  /// that differ, a training that diverged. `end` ends the job. With `report`, it becomes an exception on every rank,
+  /// What a failure does that all ranks of the runtime know of: an exception in a run, different calls, replicas that
+  /// differ, a training that diverged. `end` ends the job. With `report`, it becomes an exception on every rank,
   /// and the destructor neither prints nor ends anything: the program decides, and may make another runtime.
   /// run_program prints its line and returns the exit code. What the ranks cannot agree on ends the job in any case: a
   /// rank that is gone or stalls, or a sum that fails.
@@ -75,12 +75,11 @@ struct RuntimeOptions {
   /// intracommunicator that the program keeps. See Runtime. If empty, all ranks of MPI_COMM_WORLD.
   std::optional<int> communicator = {};
   OnFailure on_failure = OnFailure::end;
-  /// If set, called on each rank when the watchdog finds that a rank is gone or stalls, after the line on stderr and
-  /// before the process ends: once, on another thread, with that line's sentence. The program may save what it has, and
-  /// end the process, also with std::exit; the thread that made the runtime may wait in MPI for ever. If it returns,
-  /// the process ends as without it. It must be quick: the launcher may end all ranks a second after the first. A rank
-  /// that ends the job because of its own failure does not call it. Of several runtimes in a process, each one's is
-  /// called.
+  /// If set, called once on each rank when the watchdog finds that a rank is gone or stalls: on another thread, after
+  /// the line on stderr, with that line's sentence. The program may save its data and end the process, also with
+  /// std::exit. The thread that made the runtime may wait in MPI for ever. When the function returns, the process ends.
+  /// It must be quick: the launcher may end all ranks a second after the first. A rank that ends the job because of its
+  /// own failure does not call it. Of several runtimes in a process, each one's is called.
   std::function<void(const std::string& sentence, Error::ExitCode code)> on_lost = {};
   /// Anything else that must be the same on every rank: the program's own options, as text.
   std::string program_options = {};
@@ -152,8 +151,8 @@ class LOCKSTEP_API Runtime {
 
   /// COLL over the job, blocking.
   ///
-  /// It may run late, as that of a static or global variable, or not at all. If all ranks return from main, or call
-  /// exit or MPI_Finalize, outside of a step, they leave the job together, as in it, and each process ends with its own
+  /// It may run late, if the runtime is a static or global variable, or not at all. If all ranks return from main, or
+  /// call exit or MPI_Finalize, outside of a step, they leave the job together, and each process ends with its own
   /// code. If a rank calls exit while others are elsewhere in the program, the job ends with a line.
   ~Runtime();
 

@@ -26,7 +26,7 @@ class LOCKSTEP_API SampleSource {
   /// Whether labels are the bytes of a text, so that a mean loss gives bits per byte.
   virtual bool labels_are_bytes() const { return false; }
 
-  /// What a label of 1 is in the data's own unit, if labels are scaled numbers.
+  /// The data's own unit for a label of 1, if labels are scaled numbers.
   virtual double label_unit() const { return 1; }
 
   /// An empty batch for up to `capacity` samples, on the host, in memory that `stream` copies from best.

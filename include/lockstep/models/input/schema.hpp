@@ -15,7 +15,7 @@ namespace lockstep {
 /// Describes the data that a model was trained on. It is saved with the weights and governs how other data are read.
 /// Names are UTF-8; a file's names in another encoding count as Latin-1.
 struct LOCKSTEP_API DataSchema {
-  /// 8-bit numbers, which are scaled to [0, 1], or others, which are taken as they are.
+  /// 8-bit numbers, which are scaled to [0, 1], or others, which are not scaled.
   enum class Numbers : std::uint8_t { bytes, floats };
 
   /// Where the test set is: in files of its own, in the rows that a hash of their numbers picks, or at the end.

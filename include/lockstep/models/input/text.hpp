@@ -31,8 +31,8 @@ struct LOCKSTEP_API TextData {
     std::optional<DataSchema> schema = {};
   };
 
-  /// Reads a file, or the files of a folder in the order of their names as if they were one. Files whose names begin
-  /// with a dot are passed over. If some names have the word "val", "valid", "validation" or "test" in them (as in
+  /// Reads a file, or the files of a folder in the order of their names as if they were one. Ignores files whose
+  /// names begin with a dot. If some names have the word "val", "valid", "validation" or "test" in them (as in
   /// "shakespeare_val_000.bin"), those files are `test` and the others `train`. Otherwise, the last tenth of all
   /// tokens, rounded down, is `test`, and the rest is `train`.
   ///

@@ -74,7 +74,8 @@ class LOCKSTEP_API Kernels {
   enum class Transpose : std::uint8_t { no, yes };
 
   /// A matrix whose rows may lie further apart than they are long: the first `columns` columns of a two-dimensional
-  /// view. The other columns are padding. Kernels do not read it; where they write, it stays as it is or becomes zero.
+  /// view. The other columns are padding. Kernels do not read it; where they write, it keeps its content or becomes
+  /// zero.
   struct Matrix {
     TensorView view;
     std::int64_t columns;

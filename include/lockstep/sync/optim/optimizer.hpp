@@ -41,7 +41,7 @@ struct StepThreads;
 /// A step is COLL and blocking: exactly one merge_call, and one agreement. Every rank gives gradients of the same
 /// variables in the same order (there may be none), for the same step, learning rate and options; otherwise all throw
 /// MismatchError. The strategy's reductions (ReductionOptions) add the replicas' gradients up. With reductions in the
-/// fixed order, the bits of the step depend on the gradients' values alone. Other variables stay as they are.
+/// fixed order, the bits of the step depend on the gradients' values alone. Other variables do not change.
 ///
 /// Before the agreement, and on this rank only: ContextError outside replica context, for a variable without memory,
 /// and while the stream is being captured; InvalidArgument, naming the variable, for a gradient that its variable
@@ -58,7 +58,7 @@ class LOCKSTEP_API Optimizer {
   /// This rank's gradient of `variable`, of the same shape and type: `{tensor, w}`, or `{slices, w}`.
   ///
   /// The memory for gradients in the store (VariableStore::gradient) is working memory, and holds the sums afterwards,
-  /// unless the ranks share the update. A tensor that lives elsewhere is copied there and stays as it is; it must not
+  /// unless the ranks share the update. A tensor that lives elsewhere is copied there and does not change; it must not
   /// lie where another variable's gradient belongs.
   ///
   /// Slices, such as an embedding's, travel as the rows that they name. Ranks may bring different numbers of rows, or
@@ -66,8 +66,8 @@ class LOCKSTEP_API Optimizer {
   /// rank order, and within a rank in their order, so the bits do not depend on how many ranks share the rows. The step
   /// and its norm have the bits of a step with this sum as a dense gradient: a row that no rank names has a zero
   /// gradient, and still moves if the optimizer has momentum, moments or weight decay. Sgd without these visits the
-  /// named rows alone. InvalidArgument for parts that do not fit together, for an index that is no row of the variable,
-  /// and for slices in the store's memory for gradients.
+  /// named rows alone. InvalidArgument for parts that do not fit together, for an index outside the rows of the
+  /// variable, and for slices in the store's memory for gradients.
   struct Gradient {
     /// A dense tensor, or only the rows that are not zero.
     class Value {
@@ -203,14 +203,14 @@ class LOCKSTEP_API Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
   virtual ~Optimizer();
 
-  /// LOCAL; call it on every rank. Creates the state for `variables` that does not exist yet, as it is before the first
-  /// step. Steps do so themselves; a program that restores a checkpoint calls it before, as every value needs its
-  /// place. ContextError for variables without memory; InvalidArgument for variables that apply_gradients refuses, and
-  /// for a name or a slot that another optimizer has.
+  /// LOCAL; call it on every rank. Creates the state for `variables` that does not exist yet, with its values before
+  /// the first step. Steps do so themselves; a program that restores a checkpoint calls it before, as every value needs
+  /// its place. ContextError for variables without memory; InvalidArgument for variables that apply_gradients refuses,
+  /// and for a name or a slot that another optimizer has.
   void prepare(Strategy& strategy, const detail::VariableList& variables, Here here = Here::current()) const;
 
   /// LOCAL. Steps counted so far in `strategy` under this optimizer's name, which set the learning rate; before its
-  /// first use there, under the name that it would get now. A call without variables, or of no weight, is no step.
+  /// first use there, under the name that it would get now. A call without variables, or of no weight, does not count.
   ///
   /// The first use in a strategy, by `prepare` or by a step, fixes the name there: the one that the optimizer was made
   /// with or, without one, the first free of "optimizer", "optimizer_1", …. So every rank must first use its optimizers
@@ -241,7 +241,7 @@ class LOCKSTEP_API Optimizer {
   /// The same for everything else that a step may be asked for.
   StepSums apply_gradients(ReplicaContext& context, const Request& request, Here here = Here::current());
 
-  /// Applies gradients that are the same on every rank already, as they are: mean gradients that a program has reduced
+  /// Applies gradients that are already the same on every rank, unscaled: mean gradients that a program has reduced
   /// before. Agrees on the step, and sends no gradients.
   template <std::convertible_to<std::span<const Gradient>> List = std::initializer_list<Gradient>>
   void apply_reduced_gradients(ReplicaContext& context, const List& gradients, Here here = Here::current()) {

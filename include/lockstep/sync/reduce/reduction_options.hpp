@@ -105,8 +105,8 @@ struct ReductionOptions {
   /// For to_one_rank only. If empty, the sum in the fixed order.
   Accumulate accumulate = {};
   /// f16 or bf16: f32 gradients cross the network as this type, in half the bytes. The sum of each node is rounded once
-  /// before it travels, and the sum over the nodes once, to nearest even; within a node nothing is. All else that is
-  /// reduced stays as it is, also rows of IndexedSlices. If gradients are ready before their step, and those of several
+  /// before it travels, and the sum over the nodes once, to nearest even; within a node nothing is. Everything else is
+  /// sent uncompressed, also rows of IndexedSlices. If gradients are ready before their step, and those of several
   /// separate ranges of memory take up to 64 KiB each, these ranges travel together, uncompressed. With it `automatic`
   /// stands for hierarchical; the bits depend on which ranks share a node. A sum over samples above 65504 is infinite
   /// in f16. For gradients on the host (ConfigError on GPUs).

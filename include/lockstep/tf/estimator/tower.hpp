@@ -64,8 +64,8 @@ class LOCKSTEP_API TowerOptimizer {
  public:
   using Factory = std::function<std::shared_ptr<Optimizer>()>;
 
-  /// Make the optimizer once: a new one plans its steps again, and it counts on only if the one before is destroyed.
-  /// InvalidArgument for null.
+  /// Make the optimizer once: a new one plans its steps again, and continues the count only if the old one is
+  /// destroyed. InvalidArgument for null.
   explicit TowerOptimizer(std::shared_ptr<Optimizer> optimizer);
   /// Calls `make` once, at the first use. InvalidArgument, then, if it returns null.
   explicit TowerOptimizer(Factory make);
@@ -81,8 +81,8 @@ class LOCKSTEP_API TowerOptimizer {
   /// changes nothing and only counts as use of the optimizer.
   ///
   /// If some towers have a gradient for a variable, those without one contribute zeros. A variable for which no tower
-  /// has one stays as it is, with its state. Slices are put together in the order of ranks. `global_step`, a mirrored
-  /// i64 of shape [], is incremented, unless no variable has a gradient.
+  /// has one does not change, and neither does its state. Slices are put together in the order of ranks. `global_step`,
+  /// a mirrored i64 of shape [], is incremented, unless no variable has a gradient.
   ///
   /// All towers make the same calls of optimizers in the same order, with the same variables and global step; otherwise
   /// every rank throws MismatchError, and so it does if a variable's gradient is dense on one rank and slices on

@@ -64,7 +64,7 @@ class LOCKSTEP_API MultiStepContext {
   MultiStepContext(const MultiStepContext&) = delete;
   MultiStepContext& operator=(const MultiStepContext&) = delete;
 
-  /// LOCAL, in cross-replica context. Keeps the value as it is: a PerReplica<T>, a Mirrored<T> or a plain T. A Tensor
+  /// LOCAL, in cross-replica context. Keeps the value unchanged: a PerReplica<T>, a Mirrored<T> or a plain T. A Tensor
   /// shares its memory, which the next step may overwrite. InvalidArgument in replica context: give a ReduceOp there.
   template <class T>
     requires(detail::is_per_replica<T> || detail::is_mirrored<T> || detail::Reducible<T>)
