@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "apps/lockstep-bench/timing.hpp"
+#include "models/nn/joint_model.hpp"
+#include "models/nn/shard_sums.hpp"
 #include "sync/reduce/declared_sums.hpp"
 
 namespace lockstep::bench {
@@ -23,7 +25,7 @@ ops::Kernels::BatchLoss TimedModel::train_shards(const SampleBatch::Group& shard
   clock_.enter(Part::forward);
   sum_ = &sum;
   ready_.assign(sum.variables().size(), std::chrono::nanoseconds::max());
-  const ops::Kernels::BatchLoss result = model_.train_shards(shards, places, sum.reporting_to(*this));
+  const ops::Kernels::BatchLoss result = model_.train_shards(shards, places, inside(sum).reporting_to(*this));
   const std::chrono::nanoseconds pass = clock_.in_current();
   clock_.enter(Part::optimizer);
   ready_moments_.resize(ready_.size());
@@ -46,7 +48,7 @@ std::vector<double> TimedModel::ready_moments() const {
 nn::JointModel::Losses TimedModel::train_jointly(const nn::JointBatch& batch,
                                                  std::span<const nn::GradientBuffer> gradients, DeclaredSums& ranks) {
   clock_.enter(Part::forward);
-  Losses losses = model_.joint()->train_jointly(batch, gradients, ranks);
+  Losses losses = inside(model_).joint()->train_jointly(batch, gradients, ranks);
   for (const nn::GradientBuffer& each : gradients) each.stream().synchronize();
   clock_.enter(Part::optimizer);
   return losses;

@@ -11,6 +11,7 @@
 
 #include "apps/lockstep-bench/step_clock.hpp"
 #include "models/nn/joint_model.hpp"
+#include "models/nn/shard_sums.hpp"
 
 namespace lockstep::bench {
 
@@ -18,7 +19,7 @@ namespace lockstep::bench {
 /// and other after statistics are absorbed, which `fit` asks of every model. With several threads, only the first is
 /// timed; its wait for the others counts as optimizer. On a GPU each pass ends when the GPU is done, so a step waits
 /// once more than in a training.
-class TimedModel final : public nn::Model, private nn::JointModel, private nn::GradientBuffer::Listener {
+class TimedModel final : public nn::Model, private nn::JointModel, private nn::ReadyListener {
  public:
   /// Becomes the observer of the model's passes. Model and clock must outlive it.
   TimedModel(nn::Model& model, StepClock& clock);
@@ -34,7 +35,7 @@ class TimedModel final : public nn::Model, private nn::JointModel, private nn::G
   BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const nn::Model::ShardPlace> places,
                          const nn::GradientBuffer& sum) override;
   std::unique_ptr<nn::Model> make_worker() const override { return model_.make_worker(); }
-  nn::JointModel* joint() override { return model_.joint() ? this : nullptr; }
+  nn::JointModel* joint() override { return inside(model_).joint() ? this : nullptr; }
   BatchLoss evaluate_shard(const SampleBatch& shard) override { return model_.evaluate_shard(shard); }
   std::int64_t statistics() const override { return model_.statistics(); }
   std::vector<SyncOnReadVariable> moving_averages() const override { return model_.moving_averages(); }
@@ -45,7 +46,7 @@ class TimedModel final : public nn::Model, private nn::JointModel, private nn::G
   std::vector<double> ready_moments() const;
 
  private:
-  std::vector<std::int64_t> joint_sums() const override { return model_.joint()->joint_sums(); }
+  std::vector<std::int64_t> joint_sums() const override { return inside(model_).joint()->joint_sums(); }
   Losses train_jointly(const nn::JointBatch& batch, std::span<const nn::GradientBuffer> gradients,
                        DeclaredSums& ranks) override;
 

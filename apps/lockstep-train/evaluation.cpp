@@ -30,7 +30,7 @@ FitOptions sizes_of_pass(const SampleSource& test, int shards) {
 }  // namespace
 
 EvaluationResult Trainer::evaluate() && {
-  request_.parts = LabelledData::Options::Parts::test;
+  request_.test_only = true;
   request_.index_folder = index_folder({});  // not that of checkpoints, where a training may be at work
   const Restored restored = restore_model([&] {
     const SampleSource& test = task_->samples().test;

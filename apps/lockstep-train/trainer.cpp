@@ -30,8 +30,8 @@ void Trainer::set_up(const std::function<void()>& work, Here here) {
   strategy_.run([&](ReplicaContext&) { work(); }, {}, here);
 }
 
-void Trainer::complete_options(CheckpointManager::Parts parts) {
-  request_.saved = find_saved_model(strategy_, options_, parts);
+void Trainer::complete_options(RestoredParts restored) {
+  request_.saved = find_saved_model(strategy_, options_, restored);
   options_ = complete_by(request_.saved, options_);
 }
 
@@ -89,7 +89,7 @@ WeightsMetadata Trainer::take_initial_weights() {
 }
 
 Trainer::Restored Trainer::restore_model(const std::function<void()>& check) {
-  complete_options(CheckpointManager::Parts::weights);
+  complete_options(RestoredParts::weights);
   options_.optimizer = OptimizerKind::sgd;  // which needs the least memory
   options_.accumulate = 1;
   set_up([&] {
@@ -108,7 +108,7 @@ Trainer::Restored Trainer::restore_model(const std::function<void()>& check) {
   CheckpointManager checkpoints{strategy_,
                                 {.folder = newest ? options_.checkpoints : options_.resume.path,
                                  .training = model_facts(options_),
-                                 .restores = CheckpointManager::Parts::weights}};
+                                 .weights_only = true}};
   const std::optional<CheckpointManager::Resumed> found =
       newest ? checkpoints.resume_latest() : checkpoints.resume(options_.resume.path);
   if (!found) throw CheckpointError{fmt::format("checkpoint {}: there is none", options_.checkpoints.string())};

@@ -24,6 +24,7 @@
 
 #include "apps/lockstep-train/options/training_options.hpp"
 #include "apps/lockstep-train/reports/results.hpp"
+#include "apps/lockstep-train/saved/saved_model.hpp"
 #include "apps/lockstep-train/tasks/task.hpp"
 #include "apps/lockstep-train/verification.hpp"
 #include "core/order/shard_request.hpp"
@@ -94,7 +95,7 @@ class Trainer {
   /// "the setup".
   void set_up(const std::function<void()>& work, Here here = Here::current());
   /// Takes empty options from the weights that `options_` name, or else the defaults.
-  void complete_options(CheckpointManager::Parts parts);
+  void complete_options(RestoredParts restored);
   /// LOCAL. The shards of a job of so many ranks.
   ShardRequest::Choice choose_shards(int ranks) const;
   /// LOCAL. How the ranks share them.

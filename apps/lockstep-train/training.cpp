@@ -40,9 +40,9 @@
 namespace lockstep {
 namespace {
 
-/// As messages name what the options name.
-RunRecord::Names names_of_record() {
-  return {.folder = "--run-dir", .metrics = "--metrics", .resume = "--resume auto"};
+/// Of a record in this folder, which messages name as the options do.
+RunRecord::Options record_in(const std::filesystem::path& folder) {
+  return {.folder = folder, .folder_name = "--run-dir", .metrics_name = "--metrics", .resume_name = "--resume auto"};
 }
 
 /// Event files and progress, as the options ask.
@@ -146,10 +146,10 @@ void Trainer::lock_folders() {
   set_up([&] {
     if (!is_chief()) return;
     const auto alone = inside(strategy_).group().meeting().working_alone();  // another job may be ending
+    const RunRecord::Options record = record_in(options_.run_folder);
     if (!options_.run_folder.empty())
-      run_folder_ =
-          lock_run_folder(options_.run_folder, names_of_record(), resumes ? RunStart::may_resume : RunStart::anew);
-    if (options_.trace) require_own_trace(RunLayout{options_.run_folder}.trace(), names_of_record().folder);
+      run_folder_ = lock_run_folder(record, resumes ? RunStart::may_resume : RunStart::anew);
+    if (options_.trace) require_own_trace(RunLayout{options_.run_folder}.trace(), record.folder_name);
     if (writes) use_ = lock_folder_of_checkpoints(options_);
     if (resumes) require_ranks_that_can_resume(options_, ranks());
   });
@@ -234,12 +234,11 @@ void Trainer::resume() {
 }
 
 RunRecord::Options Trainer::record_options(Observer& reports) const {
-  RunRecord::Options record{.folder = options_.run_folder,
-                            .metrics = options_.metrics,
-                            .trace = options_.trace,
-                            .initial_weights = !options_.initial_weights.file.empty() && fit_.start->steps == 0,
-                            .next = &reports,
-                            .names = names_of_record()};
+  RunRecord::Options record = record_in(options_.run_folder);
+  record.metrics = options_.metrics;
+  record.trace = options_.trace;
+  record.initial_weights = !options_.initial_weights.file.empty() && fit_.start->steps == 0;
+  record.next = &reports;
   if (options_.resume.from != Resume::From::none) record.resume_after = fit_.start->steps;
   if (record.folder.empty()) return record;
   if (record.metrics == RunLayout{record.folder}.metrics()) record.metrics.clear();
@@ -260,7 +259,7 @@ RunRecord::Options Trainer::record_options(Observer& reports) const {
 TrainingResult Trainer::train() && {
   lock_folders();
   request_.index_folder = index_folder(options_.checkpoints);
-  complete_options(CheckpointManager::Parts::all);
+  complete_options(RestoredParts::everything);
   std::optional<InjectedFault> fault;
   set_up([&] {
     load();

@@ -86,7 +86,7 @@ std::optional<std::int64_t> interval_of(const Ledger& ledger, Range steps, std::
 
 /// If the ledger has other weights after `steps` steps than `store`: CheckpointError, or ConfigError for the weights
 /// from `file` with which the run begins.
-void require_weights_of(const RecordedRun& run, std::int64_t steps, const VariableStore& store,
+void require_weights_of(const RecordedRun& run, std::int64_t steps, VariableStore& store,
                         const std::filesystem::path& file) {
   const auto differs = [&](const Ledger::Entry& entry) {
     return entry.weights && entry.step == steps && *entry.weights != digest_of_weights(store);
@@ -269,7 +269,7 @@ void Trainer::complete_options_of(const RecordedRun& run) {
   options_.resume = {};
   if (const std::string weights = strategy_.broadcast_object(find).value(); !weights.empty())
     options_.resume = {.from = Resume::From::path, .path = weights};
-  complete_options(CheckpointManager::Parts::all);
+  complete_options(RestoredParts::everything);
 }
 
 void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
@@ -297,7 +297,7 @@ void Trainer::prepare_again(const RecordedRun& run, std::int64_t first) {
                     "steps before it are of that other training",
                     run.ledger.about_from)};
   if (!options_.initial_weights.file.empty() && fit_.start->steps == 0) (void)take_initial_weights();
-  if (strategy_.store().has_unsealed()) strategy_.seal();
+  if (inside(strategy_.store()).has_unsealed()) strategy_.seal();
   if (fit_.start->steps == 0) optimizer_->prepare(strategy_, model_->variables());  // as for checkpoints
   require_weights_of(run, fit_.start->steps, strategy_.store(), options_.initial_weights.file);
   fit_.evaluate_every = fit_.steps;

@@ -21,14 +21,12 @@
 #pragma once
 
 #include <lockstep/core/order/input_context.hpp>
-#include <lockstep/tf/estimator/batch_rows.hpp>
 #include <lockstep/tf/estimator/estimator_spec.hpp>
 #include <lockstep/tf/estimator/replicate_model_fn.hpp>
 #include <lockstep/tf/estimator/tower.hpp>
 #include <lockstep/tf/extended/extended.hpp>
 #include <lockstep/tf/feed/dataset_iterator.hpp>
 #include <lockstep/tf/feed/distribute.hpp>
-#include <lockstep/tf/feed/distributed_input.hpp>
 #include <lockstep/tf/feed/iterator.hpp>
 #include <lockstep/tf/feed/multi_step.hpp>
 #include <lockstep/training.hpp>

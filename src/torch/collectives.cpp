@@ -1,5 +1,10 @@
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +16,7 @@
 
 #include "core/device/device.hpp"
 #include "core/tensor/inside.hpp"
+#include "core/values/walks.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/inside.hpp"
 #include "sync/strategy/reduced_leaves.hpp"
@@ -20,6 +26,40 @@ namespace lockstep::libtorch::detail {
 namespace {
 
 using lockstep::detail::Call;
+using lockstep::detail::Description;
+
+/// The leaves of a nest, a number as a tensor on the host, and how they are arranged.
+struct TensorList {
+  std::vector<at::Tensor> tensors;
+  std::string structure;  ///< " in {a: tensor b: tensor }"; empty for a tensor alone
+};
+
+/// Calls `visit` with each tensor, and each number, in order.
+void visit_leaves(AnyValue nest, const std::function<void(const Description& type, void* leaf)>& visit) {
+  if (nest.type.kind == Description::Kind::leaf || nest.type.kind == Description::Kind::number)
+    return visit(nest.type, nest.address);
+  nest.type.each(nest.address, [&](const Description& type, const void* part, const void*) {
+    visit_leaves({type, part}, visit);
+  });
+}
+
+TensorList list_of(AnyValue nest) {
+  TensorList list{{}, lockstep::detail::structure_of(nest.type, nest.address)};
+  visit_leaves(nest, [&](const Description& type, void* leaf) {
+    list.tensors.push_back(type.carrier ? at::empty({}, type_of(*type.carrier)) : *static_cast<at::Tensor*>(leaf));
+    if (type.carrier) std::memcpy(list.tensors.back().data_ptr(), leaf, type.size);
+  });
+  return list;
+}
+
+void set_tensors(AnyValue nest, const std::vector<at::Tensor>& tensors) {
+  auto next = tensors.begin();
+  visit_leaves(nest, [&](const Description& type, void* leaf) {
+    if (!type.carrier) *static_cast<at::Tensor*>(leaf) = *next;
+    if (type.carrier) std::memcpy(leaf, next->data_ptr(), type.size);
+    ++next;
+  });
+}
 
 enum class Wanted { sums, rows, values };
 
@@ -150,24 +190,27 @@ std::vector<at::Tensor> with_flags(std::vector<at::Tensor> results, const Tensor
 
 }  // namespace
 
-std::vector<at::Tensor> all_reduce(ReplicaContext& context, ReduceOp op, const TensorList& list, const Here& here) {
+void all_reduce(ReplicaContext& context, ReduceOp op, AnyValue nest, const Here& here) {
+  const TensorList list = list_of(nest);
   Collective collective{context, {"all_reduce", here}, list, Wanted::sums, op};
   for (at::Tensor& each : collective.operands()) each = each.clone();
   const std::vector<TensorView> sums = collective.views();
   collective.meet(context, fmt::format("{} of ", name_of(op)), [&](Reductions& reductions) {
     if (!sums.empty()) reductions.all_reduce(op, sums);
   });
-  return collective.operands();
+  set_tensors(nest, collective.operands());
 }
 
-std::vector<at::Tensor> all_gather(ReplicaContext& context, const TensorList& list, const Here& here) {
+void all_gather(ReplicaContext& context, AnyValue nest, const Here& here) {
+  const TensorList list = list_of(nest);
   Collective collective{context, {"all_gather", here}, list, Wanted::rows};
   std::vector<Tensor> rows = collective.shared();
   collective.meet(context, {}, [&](Reductions& reductions) { reductions.all_gather(rows); });
-  return with_flags(torch_tensors_of(rows, collective.device(), context.strategy().stream()), list);
+  set_tensors(nest, with_flags(torch_tensors_of(rows, collective.device(), context.strategy().stream()), list));
 }
 
-std::vector<at::Tensor> broadcast(ReplicaContext& context, const TensorList& list, const Here& here) {
+void broadcast(ReplicaContext& context, AnyValue nest, const Here& here) {
+  const TensorList list = list_of(nest);
   Collective collective{context, {"broadcast", here}, list, Wanted::values};
   const bool sends = context.replica_id_in_sync_group(here) == 0;
   for (at::Tensor& each : collective.operands()) each = sends ? each.clone() : at::empty_like(each);
@@ -175,21 +218,41 @@ std::vector<at::Tensor> broadcast(ReplicaContext& context, const TensorList& lis
   collective.meet(context, {}, [&](Reductions& reductions) {
     if (!values.empty()) reductions.broadcast(values, 0);
   });
-  return with_flags(collective.operands(), list);
+  set_tensors(nest, with_flags(collective.operands(), list));
 }
 
-SharedList shared_for_start(ReplicaContext& context, ReduceOp op, const TensorList& list, const Here& here) {
+class StartedTensors {
+ public:
+  StartedTensors(ReplicaContext& context, std::vector<Tensor> tensors, std::string_view structure, ReduceOp op,
+                 const Here& here)
+      : context_{context},
+        tensors_{std::move(tensors)},
+        started_{inside(context).start(op, {tensors_.begin(), tensors_.end()}, structure, here)} {}
+
+  std::vector<at::Tensor> wait(const Here& here) {
+    lockstep::detail::wait_for(started_, tensors_, here);
+    Stream& stream = context_.strategy().stream();
+    return torch_tensors_of(tensors_, *make_torch_device(stream), stream);
+  }
+
+ private:
+  ReplicaContext& context_;
+  std::vector<Tensor> tensors_;  ///< until `wait`, the operands
+  std::shared_ptr<lockstep::detail::StartedReduction> started_;
+};
+
+std::shared_ptr<StartedTensors> start(ReplicaContext& context, ReduceOp op, AnyValue nest, const Here& here) {
+  const TensorList list = list_of(nest);
   Collective collective{context, {"all_reduce_async", here}, list, Wanted::sums, op};
   // The strategy's stream copies them when it comes there, and torch does not wait for that.
   if (context.strategy().stream().kind() != DeviceKind::cpu)
     for (at::Tensor& each : collective.operands()) each = each.clone();
   collective.device().stream_follows();
-  return {collective.shared(), list.structure};
+  return std::make_shared<StartedTensors>(context, collective.shared(), list.structure, op, here);
 }
 
-std::vector<at::Tensor> received(ReplicaContext& context, const SharedList& sums) {
-  Stream& stream = context.strategy().stream();
-  return torch_tensors_of(sums.tensors, *make_torch_device(stream), stream);
+void wait_for(StartedTensors& started, AnyValue nest, const Here& here) {
+  set_tensors(nest, started.wait(here));
 }
 
 }  // namespace lockstep::libtorch::detail

@@ -5,6 +5,7 @@
 #include <lockstep/sync/strategy/variable_store.hpp>
 
 #include "sync/strategy/external_values.hpp"
+#include "sync/strategy/variable_state.hpp"
 #include "torch/replica.hpp"
 
 namespace lockstep::libtorch {
@@ -43,7 +44,7 @@ class ModuleValues final : public lockstep::detail::ExternalValues {
     module_.bring_values_home();
   }
   void bring_state_home() override {}
-  std::vector<VariableStore::OptimizerState> state() override { return {}; }
+  std::vector<lockstep::detail::OptimizerState> state() override { return {}; }
   void take_over() override {
     module_.note_buffers();
     module_.note_new_values();

@@ -64,7 +64,7 @@ class ReplicatedOptimizer::State final : public lockstep::detail::ExternalValues
 
   void bring_values_home() override {}
   void bring_state_home() override;
-  std::vector<VariableStore::OptimizerState> state() override;
+  std::vector<lockstep::detail::OptimizerState> state() override;
   void take_over() override;
 
   /// What the ranks compare.
@@ -211,8 +211,8 @@ void ReplicatedOptimizer::State::look_at(HeldParameter& parameter) {
   parameter.slots = std::move(slots);
 }
 
-std::vector<VariableStore::OptimizerState> ReplicatedOptimizer::State::state() {
-  std::vector<VariableStore::OptimizerState> all;
+std::vector<lockstep::detail::OptimizerState> ReplicatedOptimizer::State::state() {
+  std::vector<lockstep::detail::OptimizerState> all;
   for (std::vector<HeldOption>& options : options_)
     for (HeldOption& each : options) all.push_back({each.name, scalar_view(each.value)});
   for (HeldParameter& each : parameters_) {
@@ -254,7 +254,7 @@ void ReplicatedOptimizer::State::take_over() {
 
 std::string ReplicatedOptimizer::State::text() {
   std::string names;
-  for (const VariableStore::OptimizerState& each : state()) names += each.name + ",";
+  for (const lockstep::detail::OptimizerState& each : state()) names += each.name + ",";
   return fmt::format("ReplicatedOptimizer of a {} with {} parameters (digest {})", class_, parameters_.size(),
                      to_hex(digest_of(names)));
 }

@@ -140,7 +140,7 @@ TEST_CASE("an event file holds a record for each step and evaluation as soon as 
   file.on_evaluation({.step = 300, .loss = 1.5, .accuracy = 0.75});
   CHECK(scalars_in(events().at(3)) ==
         std::map<std::string, double>{{"evaluation/loss", 1.5}, {"evaluation/accuracy", 0.75}});
-  file.on_evaluation({.step = 300, .loss = 1.5, .regression = Observer::Evaluation::Regression{0.5, 2}});
+  file.on_evaluation({.step = 300, .loss = 1.5, .r_squared = 0.5, .mean_absolute_error = 2});
   CHECK(scalars_in(events().at(4)) == std::map<std::string, double>{{"evaluation/loss", 1.5},
                                                                     {"evaluation/r2", 0.5},
                                                                     {"evaluation/mean_absolute_error", 2}});

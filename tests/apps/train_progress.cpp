@@ -101,7 +101,8 @@ TEST_CASE("a line has what its width has room for, the less important left out")
   CHECK(evaluation_line(done, 80) == "test  step 42  epoch 1  loss 2.0000  3.0000 bits/byte  accuracy 50.00%  4.0 s");
   done.bits_per_byte = {};
   CHECK(evaluation_line(done, 80) == "test  step 42  epoch 1  loss 2.0000  accuracy 50.00%  4.0 s");
-  done.regression = {.r_squared = 0.75, .mean_absolute_error = 12.5};
+  done.r_squared = 0.75;
+  done.mean_absolute_error = 12.5;
   CHECK(evaluation_line(done, 80) == "test  step 42  epoch 1  loss 2.0000  R2 0.7500, mean error 12.5  4.0 s");
   for (std::size_t width = 0; width < 80; ++width) {
     CAPTURE(width);

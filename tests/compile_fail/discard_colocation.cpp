@@ -10,7 +10,7 @@ MirroredVariable program(Strategy& strategy, const Variable& w) {
 #ifdef REFUSED
   StrategyExtended{strategy}.colocate_vars_with(w);
 #else
-  const StrategyExtended::Colocation beside = StrategyExtended{strategy}.colocate_vars_with(w);
+  const auto beside = StrategyExtended{strategy}.colocate_vars_with(w);
 #endif
   return strategy.create_variable({.name = "slot"}, [] { return Tensor::scalar(1.f); });
 }

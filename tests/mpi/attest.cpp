@@ -53,7 +53,7 @@ struct AttestedProgram {
     for (const Variable& variable : variables)
       all.emplace_back("variable " + std::string{variable.label()}, variable.local());
     all.emplace_back("variable 'norm/mean'", mean->local());
-    for (const VariableStore::OptimizerState& state : strategy.store().optimizer_state())
+    for (const detail::OptimizerState& state : inside(strategy.store()).optimizer_state())
       all.emplace_back("optimizer state '" + state.name + "'", state.value);
     return all;
   }

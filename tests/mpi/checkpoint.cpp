@@ -89,7 +89,7 @@ struct SavedProgram {
   }
 
   void spoil() {
-    for (const auto& state : strategy.store().variables()) {
+    for (const auto& state : inside(strategy.store()).variables()) {
       const auto variable = handle_of<MirroredVariable>(state);
       const Tensor value = Tensor::zeros(variable.dtype(), variable.shape());
       std::fill_n(value.view().data(), value.view().bytes(), static_cast<std::byte>(rank() + 1));
@@ -317,7 +317,7 @@ TEST_CASE("variables that asked for one name are saved and restored apart, with 
   strategy.seal();
   const Sgd sgd{{.learning_rate = 1, .momentum = 0.9}};
   sgd.prepare(strategy, variables);
-  const std::vector<VariableStore::OptimizerState> state = strategy.store().optimizer_state();
+  const std::vector<detail::OptimizerState> state = inside(strategy.store()).optimizer_state();
   const auto fill = [&](float first) {
     for (int i = 0; i < 4; ++i) {
       put(strategy, variables[i], Tensor::scalar(first + static_cast<float>(i)));

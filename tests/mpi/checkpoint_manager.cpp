@@ -129,7 +129,7 @@ TEST_CASE(
   CHECK(checkpoints.resume(folder / "checkpoints" / "step-700").step == 700);
   CHECK(next_step() == 701);
   CheckpointManager::Options options = in(folder);
-  options.restores = CheckpointManager::Parts::weights;
+  options.weights_only = true;
   CheckpointManager weights{program.strategy, options};
   REQUIRE(weights.resume_latest());
   CHECK(next_step() == 702);

@@ -83,13 +83,12 @@ TEST_CASE("each replica takes its piece of every global batch, and of the last, 
 
 TEST_CASE("a smaller batch can be dropped, so that all have the same shape", "[A-49][A-64]") {
   Strategy& strategy = runtime().strategy();
-  CHECK(InputOptions::GlobalBatches{}.remainder == InputOptions::Remainder::cut);
-  CHECK(InputOptions::Arrays{}.remainder == InputOptions::Remainder::cut);
+  CHECK_FALSE(InputOptions::GlobalBatches{}.drop_remainder);
+  CHECK_FALSE(InputOptions::Arrays{}.drop_remainder);
   auto batches = make_dataset_iterator(strategy, dataset(2 * ranks() - 1),
-                                       {.global_batch_size = 2 * ranks(), .remainder = InputOptions::Remainder::drop});
-  auto arrays = make_dataset_iterator(
-      strategy, rows(0, 6 * ranks() - 1),
-      {.global_batch_size = 2 * ranks(), .shuffle_seed = {}, .remainder = InputOptions::Remainder::drop});
+                                       {.global_batch_size = 2 * ranks(), .drop_remainder = true});
+  auto arrays = make_dataset_iterator(strategy, rows(0, 6 * ranks() - 1),
+                                      {.global_batch_size = 2 * ranks(), .shuffle_seed = {}, .drop_remainder = true});
   for (auto* const iterator : {&batches, &arrays}) {
     for (int time = 0; time < 2; ++time) {
       for (int batch = 0; batch < 2; ++batch) {
@@ -110,24 +109,20 @@ TEST_CASE("a smaller batch can be dropped, so that all have the same shape", "[A
                                                 return rows(0, batch++ == 1 ? ranks() - 1 : ranks());
                                               };
                                             },
-                                            {.global_batch_size = ranks(), .remainder = InputOptions::Remainder::drop});
+                                            {.global_batch_size = ranks(), .drop_remainder = true});
   CHECK(middle.next());
   CHECK(middle.next());
   CHECK_FALSE(middle.next());
 
   if (ranks() == 1) return;
   CHECK_THAT(mismatch_of([&] {
-               (void)make_dataset_iterator(
-                   strategy, rows(0, 9),
-                   {.global_batch_size = ranks(),
-                    .remainder = odd_one() ? InputOptions::Remainder::drop : InputOptions::Remainder::cut});
+               (void)make_dataset_iterator(strategy, rows(0, 9),
+                                           {.global_batch_size = ranks(), .drop_remainder = odd_one()});
              }),
              Catch::StartsWith("replica " + std::to_string(last()) + " ("));
   CHECK_THAT(mismatch_of([&] {
-               (void)make_dataset_iterator(
-                   strategy, dataset(1),
-                   {.global_batch_size = ranks(),
-                    .remainder = odd_one() ? InputOptions::Remainder::drop : InputOptions::Remainder::cut});
+               (void)make_dataset_iterator(strategy, dataset(1),
+                                           {.global_batch_size = ranks(), .drop_remainder = odd_one()});
              }),
              Catch::Contains(", without a smaller one"));
   expect_in_step();

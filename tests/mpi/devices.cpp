@@ -80,7 +80,7 @@ TEST_CASE("a variable created beside another has its device and its stream", "[C
   const float mine = static_cast<float>(rank() + 1);
   const MirroredVariable variable = strategy.create_variable({.name = "w"}, [&] { return Tensor::scalar(mine); });
   const Scope scope = strategy.scope();
-  const StrategyExtended::Colocation beside = StrategyExtended{strategy}.colocate_vars_with(variable);
+  const auto beside = StrategyExtended{strategy}.colocate_vars_with(variable);
   const MirroredVariable slot = strategy.create_variable({.name = "slot"}, [&] { return Tensor::scalar(mine); });
   const SyncOnReadVariable counter =
       strategy.create_sync_on_read({.name = "counter"}, [&] { return Tensor::scalar(mine); });

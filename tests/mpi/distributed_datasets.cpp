@@ -267,7 +267,7 @@ TEST_CASE("a file that cannot be opened fails its step on all ranks, and the nex
 }
 
 TEST_CASE("a distributed dataset is a range, and each loop over it starts over", "[F-28]") {
-  static_assert(std::ranges::input_range<DistributedIterator<Tensor>::Batches>);
+  static_assert(std::ranges::input_range<DistributedIterator<Tensor>>);
   Strategy& strategy = runtime().strategy();
   int sources = 0;
   auto dataset = distribute<Tensor>(strategy,

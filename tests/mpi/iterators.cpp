@@ -126,7 +126,7 @@ TEST_CASE("an input function is called once on each rank, in the scope, with the
       return Numbers{++draws};
     };
   };
-  auto iterator = make_input_fn_iterator(strategy, input_fn, InputOptions::ReplicationMode::per_worker);
+  auto iterator = make_input_fn_iterator(strategy, input_fn);
   CHECK(calls == 1);
   CHECK(draws == 0);
   CHECK_FALSE(Strategy::has_current());
@@ -134,12 +134,6 @@ TEST_CASE("an input function is called once on each rank, in the scope, with the
   CHECK(iterator.next()->local() == Numbers{2});
   CHECK(calls == 1);
   CHECK_FALSE(Strategy::has_current());
-
-  const auto before = inside(strategy).group().meeting().meetings();
-  CHECK_THROWS_WITH(make_input_fn_iterator(strategy, input_fn, InputOptions::ReplicationMode{7}),
-                    "Input replication mode not supported: 7");
-  CHECK(calls == 1);
-  CHECK(inside(strategy).group().meeting().meetings() == before);
 }
 
 TEST_CASE("a step runs while any rank has data, and ranks without get empty batches", "[F-13][F-21][F-22]") {

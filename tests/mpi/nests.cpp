@@ -13,6 +13,8 @@
 #include <lockstep/tf/extended/extended.hpp>
 
 #include "support/ranks.hpp"
+#include "tf/estimator/batch_split.hpp"
+#include "tf/feed/batch_outline.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -235,10 +237,9 @@ TEST_CASE("a shape that is added to the library's works everywhere", "[B-28]") {
     };
   });
   Chain<Tensor> batch = iterator.next()->local();
-  CHECK(detail::describe_tensors(batch) == (odd_one() ? "f32[5, 2], u8[5]" : "f32[0, 2], u8[0]"));
-  detail::RowTensors rows;
-  detail::append_tensors(batch, rows);
-  CHECK(rows.size() == 2);
+  CHECK(detail::describe_tensors(detail::description_of<Chain<Tensor>>(), &batch) ==
+        (odd_one() ? "f32[5, 2], u8[5]" : "f32[0, 2], u8[0]"));
+  CHECK(detail::tensors_in(batch).size() == 2);
 
   if (ranks() == 1) return;
   const auto differs = [&](auto&& body) {

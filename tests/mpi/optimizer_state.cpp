@@ -223,7 +223,7 @@ TEST_CASE("rebroadcast gives all ranks the first one's optimizer state") {
   StatefulProgram program;
   AdamW optimizer{adamw_options()};
   program.steps(optimizer, 0, 2);
-  const auto first_moment = [&] { return program.strategy.store().optimizer_state().front(); };
+  const auto first_moment = [&] { return inside(program.strategy.store()).optimizer_state().front(); };
   REQUIRE(first_moment().name == "w@first_moment");
   const std::vector<float> right = first_moment().value.to_vector<float>();
   if (odd_one() && ranks() > 1) {

@@ -20,6 +20,8 @@
 #include "mpi/shared_folder.hpp"
 #include "support/quiet_log.hpp"
 #include "support/ranks.hpp"
+#include "sync/strategy/inside.hpp"
+#include "sync/strategy/variable_state.hpp"
 #include "sync/update/update_kernels.hpp"
 
 using namespace lockstep;
@@ -125,13 +127,13 @@ TEST_CASE("every placement of variables ends in the same bytes, with the optimiz
     CHECK(training.digest() == mirrored.digest());
     CHECK(training.adam->gradient_norm() == mirrored.adam->gradient_norm());
     training.strategy.attest();
-    const auto state = training.strategy.store().optimizer_state();
+    const auto state = inside(training.strategy.store()).optimizer_state();
     REQUIRE(state.size() == 2 * variables + 1);
     for (int k = 0; k < variables; ++k) {
       const int holder = holder_of(placement, k);
       const std::optional<int> told = training.model.variables()[static_cast<std::size_t>(k)].holder();
       CHECK(told.value_or(everyone) == holder);
-      const VariableStore::OptimizerState& first_moment = state[2 * static_cast<std::size_t>(k)];
+      const detail::OptimizerState& first_moment = state[2 * static_cast<std::size_t>(k)];
       CHECK(first_moment.name == "v" + std::to_string(k) + "@first_moment");
       CHECK((first_moment.value.data() != nullptr) == (holder == everyone || holder == rank()));
     }
@@ -218,8 +220,7 @@ TEST_CASE("a checkpoint of weights alone leaves the owner's state as it is") {
   const auto continued = [&](ReplicateOptions::Placement placement) {
     Training training{placement};
     training.train(0, 2);
-    CheckpointManager checkpoints{training.strategy,
-                                  {.folder = folder / "all", .restores = CheckpointManager::Parts::weights}};
+    CheckpointManager checkpoints{training.strategy, {.folder = folder / "all", .weights_only = true}};
     checkpoints.save(2);
     checkpoints.finish();
     training.train(2, 3);

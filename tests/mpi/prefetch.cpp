@@ -19,6 +19,7 @@
 #include "support/ranks.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/strategy/inside.hpp"
+#include "tf/feed/batch_outline.hpp"
 
 using namespace lockstep;
 using namespace lockstep::test;
@@ -69,7 +70,7 @@ template <class Batch>
 Seen all_of(DistributedIterator<Batch> iterator) {
   Seen seen;
   while (const auto next = iterator.next())
-    detail::visit_tensors(next->local(),
+    detail::visit_tensors(detail::description_of<Batch>(), &next->local(),
                           [&](const Tensor& tensor) { seen.emplace_back(tensor.shape(), read(tensor)); });
   return seen;
 }

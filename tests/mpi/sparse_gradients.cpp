@@ -111,7 +111,7 @@ struct SparseProgram {
   /// Every value and slot, in double, which holds them exactly.
   std::vector<double> everything() {
     std::vector<TensorView> views{table.local(), bias.local(), scales.local()};
-    for (const VariableStore::OptimizerState& state : strategy.store().optimizer_state()) views.push_back(state.value);
+    for (const detail::OptimizerState& state : inside(strategy.store()).optimizer_state()) views.push_back(state.value);
     std::vector<double> all;
     for (const TensorView& view : views) {
       const auto append = [&](const auto& values) { all.insert(all.end(), values.begin(), values.end()); };

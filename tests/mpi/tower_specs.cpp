@@ -45,7 +45,7 @@ TEST_CASE("evaluation sums losses and metrics over the replicas, as often as one
   const EstimatorSpec spec = evaluate();
   CHECK(value_of(*spec.loss) == static_cast<float>(triangle()));
   CHECK(spec.metrics == std::map<std::string, double>{{"mean", mean}});
-  const Tensor own = std::get<EstimatorSpec::RegressionOutput>(spec.export_outputs.at("own")).value;
+  const Tensor own = std::get<EstimatorSpec::RegressionOutput>(spec.export_outputs.at("own"));
   CHECK(value_of(own) == static_cast<float>(rank() + 1));
   const EstimatorSpec::EvalMetric& metric = spec.eval_metrics.at("mean");
   for (int time = 0; time < 2; ++time) {
@@ -120,7 +120,7 @@ TEST_CASE("predictions and exported outputs of all replicas are put together in 
             .export_outputs = {{"class", EstimatorSpec::ClassificationOutput{features, vector_of({1, 2, 3})}},
                                {"line", EstimatorSpec::RegressionOutput{features}},
                                {"none", EstimatorSpec::ClassificationOutput{}},
-                               {"own", EstimatorSpec::PredictOutput{{{"x", features}}}}}};
+                               {"own", EstimatorSpec::PredictOutput{{"x", features}}}}};
       },
       {.reduction = ReplicateOptions::Reduction::mean}};
   const EstimatorSpec spec = program.call(counting(), EstimatorSpec::Mode::predict);
@@ -133,10 +133,9 @@ TEST_CASE("predictions and exported outputs of all replicas are put together in 
   CHECK(scores->to_vector<float>() == all);
   CHECK(classes->shape() == (n == 1 ? Shape{3} : Shape{n, 3}));
   CHECK(classes->to_vector<float>().back() == 3);
-  CHECK(std::get<EstimatorSpec::RegressionOutput>(spec.export_outputs.at("line")).value.to_vector<float>() == all);
+  CHECK(std::get<EstimatorSpec::RegressionOutput>(spec.export_outputs.at("line")).to_vector<float>() == all);
   CHECK_FALSE(std::get<EstimatorSpec::ClassificationOutput>(spec.export_outputs.at("none")).scores);
-  CHECK(std::get<EstimatorSpec::PredictOutput>(spec.export_outputs.at("own")).outputs.at("x").to_vector<float>() ==
-        all);
+  CHECK(std::get<EstimatorSpec::PredictOutput>(spec.export_outputs.at("own")).at("x").to_vector<float>() == all);
   CHECK(value_of(*spec.loss) == static_cast<float>(rank() + 1) / static_cast<float>(n));  // the template's, scaled
 }
 
@@ -145,13 +144,13 @@ TEST_CASE("what only some towers predict is put together from those", "[J-53]") 
   TowerProgram program{[&](Tower&, const Tensor& features, const auto&) {
     if (rank() == 0) return EstimatorSpec{};
     return EstimatorSpec{.predictions = {{"p", features}},
-                         .export_outputs = {{"e", EstimatorSpec::PredictOutput{{{std::to_string(rank()), features}}}}}};
+                         .export_outputs = {{"e", EstimatorSpec::PredictOutput{{std::to_string(rank()), features}}}}};
   }};
   const EstimatorSpec spec = program.call(counting(), EstimatorSpec::Mode::predict);
   auto some = counting().to_vector<float>();
   some.erase(some.begin());
   CHECK(spec.predictions.at("p").to_vector<float>() == some);
-  const auto& outputs = std::get<EstimatorSpec::PredictOutput>(spec.export_outputs.at("e")).outputs;
+  const auto& outputs = std::get<EstimatorSpec::PredictOutput>(spec.export_outputs.at("e"));
   REQUIRE(std::ssize(outputs) == ranks() - 1);
   CHECK(value_of(outputs.at("1")) == 2);
 

@@ -141,7 +141,7 @@ TEST_CASE("an observer may save a checkpoint after any step, and changes nothing
       if (!path_.empty()) save_checkpoint(strategy_, path_.string() + "-evaluated");
     }
     std::uint64_t digest_now() const {
-      return weights_digest({handle_of<MirroredVariable>(strategy_.store().variables().front())});
+      return weights_digest({handle_of<MirroredVariable>(inside(strategy_.store()).variables().front())});
     }
     std::uint64_t digest = 0;  ///< at the last save after a step
 

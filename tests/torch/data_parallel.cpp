@@ -37,7 +37,7 @@ TEST_CASE("every rank gets the parameters of replica 0, in the strategy's memory
   const at::Tensor before = layers->parameters()[0];
   const auto net = libtorch::DataParallel{strategy, layers};
   std::set<std::string> names;
-  for (const auto& each : strategy.store().variables()) names.insert(each->name);
+  for (const auto& each : inside(strategy.store()).variables()) names.insert(each->name);
   CHECK(names == std::set<std::string>{"0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var",
                                        "1.num_batches_tracked"});
   CHECK(net->parameters()[0].is_same(before));

@@ -72,7 +72,7 @@ std::string train_together(Strategy& strategy, bool seeds) {
       adamw.step();
     });
   std::vector<Variable> all;
-  for (const auto& state : strategy.store().variables()) all.push_back(handle_of<MirroredVariable>(state));
+  for (const auto& state : inside(strategy.store()).variables()) all.push_back(handle_of<MirroredVariable>(state));
   return result + to_hex(weights_digest(all)) + " " + std::to_string(torch::rand({1}).item<float>());
 }
 

@@ -74,8 +74,9 @@ struct Trained {
       if (host.dtype() == DType::i64)
         for (const std::int64_t each : host.to_vector<std::int64_t>()) of.push_back(static_cast<double>(each));
     };
-    for (const auto& each : strategy.store().variables()) add(each->name, handle_of<MirroredVariable>(each).local());
-    for (const VariableStore::OptimizerState& each : strategy.store().optimizer_state()) add(each.name, each.value);
+    for (const auto& each : inside(strategy.store()).variables())
+      add(each->name, handle_of<MirroredVariable>(each).local());
+    for (const auto& each : inside(strategy.store()).optimizer_state()) add(each.name, each.value);
     return values;
   }
 };
@@ -149,7 +150,7 @@ TEST_CASE("a training with an optimizer of torch goes on from a checkpoint to th
 TEST_CASE("the state of torch's optimizers has the names of parameters and slots, as long as it is replicated") {
   const auto names_of = [](Strategy& strategy) {
     std::vector<std::string> names;
-    for (const VariableStore::OptimizerState& each : strategy.store().optimizer_state()) names.push_back(each.name);
+    for (const auto& each : inside(strategy.store()).optimizer_state()) names.push_back(each.name);
     return names;
   };
   Strategy strategy = runtime().make_strategy();
@@ -227,7 +228,8 @@ TEST_CASE("the momentum of a sparse gradient is saved as a dense tensor, and sta
     net->w.mutable_grad() = weights({0, 4}).to_sparse();
     sgd.step();
     CHECK_NOTHROW(strategy.attest());
-    CHECK(strategy.store().optimizer_state().back().value.to_vector<double>() == Values{0, step == 0 ? 4.0 : 6.0});
+    CHECK(inside(strategy.store()).optimizer_state().back().value.to_vector<double>() ==
+          Values{0, step == 0 ? 4.0 : 6.0});
     if (odd_one() && ranks() > 1) sgd.state().clear();
     strategy.rebroadcast();
     const auto& state = static_cast<torch::optim::SGDParamState&>(*sgd.state().begin()->second);

@@ -225,7 +225,7 @@ TEST_CASE("a script is saved as it was trained, and evaluation changes nothing")
   net->train();
   (void)net->forward({samples_of(7, 4)});  // the same on every rank, without a step
   CHECK_NOTHROW(strategy.attest());
-  for (const auto& state : strategy.store().variables())
+  for (const auto& state : inside(strategy.store()).variables())
     if (const auto variable = handle_of<MirroredVariable>(state); variable.name() == "layer.average")
       CHECK(variable.local().to_vector<double>() == values_of(variable_of(net, "layer.average")));
   step();

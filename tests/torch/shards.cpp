@@ -60,7 +60,7 @@ std::string train_in_shards(Strategy& strategy) {
       adamw.step();
     });
   std::vector<Variable> all;
-  for (const auto& state : strategy.store().variables()) all.push_back(handle_of<MirroredVariable>(state));
+  for (const auto& state : inside(strategy.store()).variables()) all.push_back(handle_of<MirroredVariable>(state));
   return losses + to_hex(weights_digest(all));
 }
 

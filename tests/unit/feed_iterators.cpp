@@ -18,6 +18,7 @@
 
 #include "core/order/work_ahead.hpp"
 #include "support/child_process.hpp"
+#include "tf/feed/batch_outline.hpp"
 
 using namespace lockstep;
 
@@ -54,7 +55,9 @@ TEST_CASE("an outline keeps what a batch is made of, and nothing of its samples"
   const Batch batch{
       floats({1, 2}, {2, 1}), std::nullopt, {{-3, {ints({1}), floats({}, {0, 4})}}, {5, {}}}, {{Part::right, 2.5}},
       {{1}, {2, 3}},          "text",       {floats({1, 2, 3}, {1, 3}), ints({9}), "a file"}};
-  const auto made = detail::batch_without_samples<Batch>(detail::outline_of(batch), Stream::host());
+  const detail::Description& type = detail::description_of<Batch>();
+  Batch made;
+  detail::take_outline(type, &made, detail::outline_of(type, &batch), Stream::host());
   const auto text = [](const Tensor& tensor) { return describe(tensor.view()); };
   REQUIRE(std::get<0>(made));
   CHECK(text(*std::get<0>(made)) == "f32[0, 1]");
@@ -74,8 +77,11 @@ TEST_CASE("an outline keeps what a batch is made of, and nothing of its samples"
 }
 
 TEST_CASE("an outline of another type is refused before it is read") {
-  const auto outline = detail::outline_of(std::vector<Tensor>{ints({1})});
-  CHECK_THROWS_AS(detail::batch_without_samples<Tensor>(outline, Stream::host()), MismatchError);
+  const std::vector<Tensor> batch{ints({1})};
+  const auto outline = detail::outline_of(detail::description_of<std::vector<Tensor>>(), &batch);
+  Tensor made;
+  CHECK_THROWS_AS(detail::take_outline(detail::description_of<Tensor>(), &made, outline, Stream::host()),
+                  MismatchError);
 }
 
 TEST_CASE("arrays on the default strategy are batches in the size that was given", "[K-14]") {

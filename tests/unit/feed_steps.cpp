@@ -8,7 +8,6 @@
 #include <catch2/catch.hpp>
 
 #include <lockstep/core/base/error.hpp>
-#include <lockstep/tf/feed/distributed_input.hpp>
 #include <lockstep/tf/feed/multi_step.hpp>
 
 #include "core/base/floating_point_modes.hpp"
@@ -17,6 +16,7 @@
 #include "support/captured_stream.hpp"
 #include "sync/group/local_group.hpp"
 #include "sync/strategy/inside.hpp"
+#include "tf/feed/distributed_input.hpp"
 
 using namespace lockstep;
 

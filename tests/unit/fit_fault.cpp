@@ -34,7 +34,7 @@ class Weights {
 
   /// Carries out a flip in `step`.
   void flip(std::int64_t step) {
-    if (strategy_.store().has_unsealed()) strategy_.seal();
+    if (inside(strategy_.store()).has_unsealed()) strategy_.seal();
     const InjectedFault fault{InjectedFault::Kind::flips, culprit, step};
     fault.strike(culprit, step, variables_);
   }

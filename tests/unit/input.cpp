@@ -369,14 +369,14 @@ TEST_CASE("an input context knows its pipeline", "[F-16]") {
   CHECK(InputContext{}.num_input_pipelines() == 1);
   CHECK(InputContext{}.input_pipeline_id() == 0);
   CHECK(InputContext{}.num_replicas_in_sync() == 1);
-  const InputContext context{{.num_input_pipelines = 3, .input_pipeline_id = 2, .num_replicas_in_sync = 6}};
+  const InputContext context{3, 2, 6};
   CHECK(context.num_input_pipelines() == 3);
   CHECK(context.input_pipeline_id() == 2);
   CHECK(context.num_replicas_in_sync() == 6);
 }
 
 TEST_CASE("an input pipeline outside of its range is refused", "[F-18]") {
-  const auto make = [](int pipelines, int id, int replicas) { return InputContext{{pipelines, id, replicas}}; };
+  const auto make = [](int pipelines, int id, int replicas) { return InputContext{pipelines, id, replicas}; };
   CHECK_THROWS_AS(make(2, 2, 1), InvalidArgument);
   CHECK_THROWS_WITH(make(2, 2, 1), Contains("`input_pipeline_id` is 2; expected one in [0, 2)"));
   CHECK_THROWS_WITH(make(2, -1, 1), Contains("`input_pipeline_id` is -1"));
@@ -385,7 +385,7 @@ TEST_CASE("an input pipeline outside of its range is refused", "[F-18]") {
 }
 
 TEST_CASE("a global batch is divided among the replicas where that comes out even", "[F-17]") {
-  const InputContext context{{.num_replicas_in_sync = 2}};
+  const InputContext context{1, 0, 2};
   CHECK(context.per_replica_batch_size(8) == 4);
   CHECK_THROWS_AS(context.per_replica_batch_size(7), InvalidArgument);
   CHECK_THROWS_WITH(context.per_replica_batch_size(7),

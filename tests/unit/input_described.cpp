@@ -322,7 +322,7 @@ TEST_CASE("classes of CIFAR have the names that are beside them, if there is one
 TEST_CASE("the test set alone is read without a training set, if the classes are known") {
   const TemporaryDirectory folder;
   folder.write("test.csv", flowers);
-  const LabelledData::Options alone{.dtype = DType::f64, .parts = LabelledData::Options::Parts::test};
+  const LabelledData::Options alone{.dtype = DType::f64, .test_only = true};
   CHECK(told(folder, "", alone) ==
         "test.csv: does not tell how many classes there are; expected their number (--classes)");
   LabelledData::Options options = alone;

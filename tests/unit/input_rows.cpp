@@ -21,7 +21,7 @@ using Rows = std::vector<std::int64_t>;
 std::vector<Range> pieces(std::int64_t rows, std::int64_t global_batch_size, int replicas) {
   std::vector<Range> all;
   for (int id = 0; id < replicas; ++id)
-    all.push_back(InputContext{{replicas, id, replicas}}.piece_of_batch(rows, global_batch_size));
+    all.push_back(InputContext{replicas, id, replicas}.piece_of_batch(rows, global_batch_size));
   return all;
 }
 

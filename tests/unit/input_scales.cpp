@@ -114,8 +114,7 @@ TEST_CASE("a schema gives its means and deviations to other data, in any order o
   folder.write("train.csv", four_rows);
   folder.write("test.csv", two_rows);
   const DataSchema schema = LabelledData::load(folder.path(), scaled_regression(DType::f64)).schema;
-  const LabelledData::Options by_schema{
-      .dtype = DType::f64, .parts = LabelledData::Options::Parts::test, .schema = schema};
+  const LabelledData::Options by_schema{.dtype = DType::f64, .test_only = true, .schema = schema};
   const TemporaryDirectory other;
   other.write("test.csv", "b,a,y\n9,4,20\n");
   const LabelledData data = LabelledData::load(other.path(), by_schema);
@@ -154,7 +153,7 @@ TEST_CASE("labels that are no numbers, or all one, and columns that cannot be sc
   wide.classes = 2;
   CHECK(told_of("a,y\n1,1\n", "a,y\n1,1\n", wide) == "--classes is 2; a regression has none");
   LabelledData::Options alone = options;
-  alone.parts = LabelledData::Options::Parts::test;
+  alone.test_only = true;
   CHECK_THAT(told_of("", "a,y\n1,1\n", alone), Contains("test.csv: does not tell how columns were scaled"));
 }
 

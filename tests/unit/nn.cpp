@@ -80,7 +80,7 @@ TEST_CASE("sizes and types that no mlp can have are refused before anything is c
   const auto refused = [&](MlpOptions options, const char* message) {
     CHECK_THROWS_WITH((Mlp{strategy, options, reference()}), Catch::Contains(message));
     CHECK_THROWS_AS((Mlp{strategy, options, reference()}), InvalidArgument);
-    CHECK(strategy.store().variables().empty());
+    CHECK(inside(strategy.store()).variables().empty());
   };
   refused({.inputs = 0}, "0 inputs");
   refused({.hidden = {512, 0}}, "[512, 0]");

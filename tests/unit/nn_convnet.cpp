@@ -99,7 +99,7 @@ TEST_CASE("a convnet that cannot be is refused before anything is created") {
   refused({.dropout = 1}, "a dropout rate of 1");
   refused({.dtype = DType::i32}, "a convnet of i32");
   refused({.hidden = std::int64_t{1} << 62}, "");
-  CHECK(strategy.store().variables().empty());
+  CHECK(inside(strategy.store()).variables().empty());
 }
 
 TEST_CASE("the gradients of a convnet agree with finite differences") {
@@ -231,7 +231,7 @@ TEST_CASE("the first step's moving averages are a tenth of its statistics, each 
   ConvnetProgram program{small_convnet(DType::f64, ConvnetOptions::BatchNorm::per_shard)};
   const auto moving = [&] {
     std::vector<double> all;
-    for (const auto& state : program.strategy.store().variables())
+    for (const auto& state : inside(program.strategy.store()).variables())
       if (state->synchronization == Variable::Synchronization::on_read)
         for (const double x :
              in_double(state->segment->values.view().slice(state->offset, element_count(state->shape))))

@@ -130,7 +130,7 @@ TEST_CASE("sizes and types that no gpt can have are refused before anything is c
   const auto refused = [&](GptOptions options, const char* message) {
     CHECK_THROWS_WITH((Gpt{strategy, options, reference()}), Catch::Contains(message));
     CHECK_THROWS_AS((Gpt{strategy, options, reference()}), InvalidArgument);
-    CHECK(strategy.store().variables().empty());
+    CHECK(inside(strategy.store()).variables().empty());
   };
   refused({.layers = 0},
           "a gpt of 0 layers, 4 heads, width 128, context 128 and a vocabulary of 256; expected 1 or more");

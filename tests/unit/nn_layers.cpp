@@ -27,7 +27,7 @@ struct Alone {
   std::unique_ptr<ReplicaGroup> group = make_local_group();
   Strategy strategy = strategy_on(*group);
 
-  std::size_t created() { return strategy.store().variables().size(); }
+  std::size_t created() { return inside(strategy.store()).variables().size(); }
 };
 
 void refused(const std::function<void()>& call, const char* message) {

@@ -10,6 +10,7 @@
 #include "models/input/batches.hpp"
 #include "models/nn/convnet.hpp"
 #include "models/nn/mlp.hpp"
+#include "models/nn/shard_sums.hpp"
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
 #include "sync/group/local_group.hpp"
@@ -21,7 +22,7 @@ using namespace lockstep::nn;
 namespace {
 
 /// Keeps each gradient as it was when it was ready.
-class Kept final : public GradientBuffer::Listener {
+class Kept final : public ReadyListener {
  public:
   explicit Kept(const GradientBuffer& buffer) : buffer_{buffer}, gradients_(buffer.variables().size()) {}
 
@@ -53,7 +54,7 @@ std::vector<std::size_t> order_of(Run& program, std::int64_t shards, ShardOf&& s
   const std::vector<Model::ShardPlace> places(group.batches.size());
   const GradientBuffer buffer = program.buffer();
   Kept kept{buffer};
-  program.model.Model::train_shards(group, places, buffer.reporting_to(kept));
+  program.model.Model::train_shards(group, places, inside(buffer).reporting_to(kept));
   kept.require_final();
   return kept.order;
 }
@@ -110,7 +111,7 @@ TEST_CASE("each gradient is ready once, when it is the sum of all shards, and th
       const std::vector<Model::ShardPlace> places(group.batches.size());
       const GradientBuffer buffer = program.buffer();
       Kept kept{buffer};
-      program.model.train_shards(group, places, buffer.reporting_to(kept));
+      program.model.train_shards(group, places, inside(buffer).reporting_to(kept));
       kept.require_final();
       CHECK(kept.order.front() < 2);
       CHECK(kept.order.back() >= 4);
@@ -145,7 +146,7 @@ TEST_CASE("a pass may leave unsaid what is ready, and may not say it twice") {
            {{}, {0, 1}}, {{0}, {1, 0}}, {{0, 1}, {1, 0}}, {{1, 0}, {0, 1}}}) {
     model.says = says;
     Kept kept{buffer};
-    model.train_shards(shards, places, buffer.reporting_to(kept));
+    model.train_shards(shards, places, inside(buffer).reporting_to(kept));
     kept.require_final();
     CHECK(kept.order == order);
     CHECK(buffer.flat().to_vector<float>()[0] == 2);

@@ -13,6 +13,7 @@
 #include <lockstep/core/base/error.hpp>
 
 #include "models/input/batches.hpp"
+#include "models/nn/joint_model.hpp"
 #include "models/nn/mlp.hpp"
 #include "nn_support.hpp"
 #include "odd_kernels.hpp"
@@ -117,14 +118,14 @@ class Watch final : public ShardWatch {
 Trained watched(ShardRun& program, const SampleBatch::Group& group, Watch& watch) {
   const GradientBuffer buffer = program.buffer();
   const std::vector<Model::ShardPlace> places(group.batches.size());
-  const ops::Kernels::BatchLoss losses = program.model.train_watched(group, places, buffer, watch);
+  const ops::Kernels::BatchLoss losses = inside(program.model).train_watched(group, places, buffer, watch);
   return {losses, Tensor::copy_of(buffer.flat())};
 }
 
 Trained watched_one_by_one(ShardRun& program, const SampleBatch::Group& group, Watch& watch) {
   const GradientBuffer buffer = program.buffer();
   const std::vector<Model::ShardPlace> places(group.batches.size());
-  const ops::Kernels::BatchLoss losses = program.model.Model::train_watched(group, places, buffer, watch);
+  const ops::Kernels::BatchLoss losses = inside(program.model).train_watched_one_by_one(group, places, buffer, watch);
   return {losses, Tensor::copy_of(buffer.flat())};
 }
 

@@ -152,7 +152,7 @@ class DecayRecorder final : public Optimizer {
 
 std::vector<std::string> state_of(Strategy& strategy) {
   std::vector<std::string> names;
-  for (const VariableStore::OptimizerState& state : strategy.store().optimizer_state()) names.push_back(state.name);
+  for (const detail::OptimizerState& state : inside(strategy.store()).optimizer_state()) names.push_back(state.name);
   return names;
 }
 
@@ -342,10 +342,10 @@ TEST_CASE("an optimizer's state has a name for each variable, before the first s
   const std::vector<std::string> names{"w@first_moment", "w@second_moment", "b@first_moment", "b@second_moment",
                                        "optimizer@steps"};
   CHECK(state_of(program.strategy) == names);
-  for (const VariableStore::OptimizerState& state : program.strategy.store().optimizer_state())
+  for (const detail::OptimizerState& state : inside(program.strategy.store()).optimizer_state())
     if (state.value.dtype() != DType::i64)
       for (const double each : in_double(state.value)) CHECK(each == 0);
-  CHECK(program.strategy.store().optimizer_state()[1].value.shape() == Shape{2, 2});
+  CHECK(inside(program.strategy.store()).optimizer_state()[1].value.shape() == Shape{2, 2});
 
   program.step(adamw, {noise(DType::f32, {2, 2}, 1), noise(DType::f64, {2}, 2)});
   adamw.prepare(program.strategy, program.variables);  // what is there stays

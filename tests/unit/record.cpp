@@ -109,7 +109,7 @@ TEST_CASE("a record says what ran, goes on without a missing or a double step, a
   CHECK(first["mpi"].is_null());
 
   CHECK_THROWS_WITH(
-      record_steps({.folder = folder, .names = {.folder = "--out", .resume = "--again"}}, 1, 1),
+      record_steps({.folder = folder, .folder_name = "--out", .resume_name = "--again"}, 1, 1),
       "--out " + folder.string() + ": holds a run already; expected --again, which goes on with it, or another folder");
   // Killed in the middle of a line of step 6, after a checkpoint of step 3.
   temporary.write("runs/one/metrics.jsonl", read_file(layout.metrics()) + R"({"kind":"train","st)");
@@ -157,7 +157,7 @@ TEST_CASE("a folder that cannot be written, or that another process uses, is ref
   CHECK(refusal(file) == "run folder " + file.string() + ": is a regular file; expected a folder that can be written");
   const std::filesystem::path used = temporary.path() / "used";
   const ChildProcess other{[&] {
-    const auto use = lock_run_folder(used, {}, RunStart::anew);
+    const auto use = lock_run_folder({.folder = used}, RunStart::anew);
     return ::pause();
   }};
   REQUIRE(lockstep::test::eventually([&] { return std::filesystem::exists(used / ".lock"); }));

@@ -163,7 +163,7 @@ TEST_CASE("a run goes on whose files a killed process had moved away to replace 
   record_run(run.folder, std::nullopt, 4);
   std::filesystem::create_directory(run.stacks());  // which belongs to the run that run.json is about
   for (const auto& file : {run.description(), run.metrics()}) std::filesystem::rename(file, moved_away(file));
-  CHECK_THROWS_WITH(lock_run_folder(run.folder, {}, RunStart::anew), Contains("holds a run already"));
+  CHECK_THROWS_WITH(lock_run_folder({.folder = run.folder}, RunStart::anew), Contains("holds a run already"));
   record_run(run.folder, 4, 6);
   CHECK((record_in(run.folder) == record_in(whole.folder)));
   CHECK(OrderedJson::parse(read_file(run.description()))["starts"] == 2);

@@ -7,13 +7,13 @@
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/tf/extended/extended.hpp>
-#include <lockstep/tf/feed/distributed_input.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "job/sim/virtual_time.hpp"
 #include "sim_program.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/strategy/inside.hpp"
+#include "tf/feed/distributed_input.hpp"
 
 namespace lockstep::test {
 namespace {

@@ -158,7 +158,7 @@ TEST_CASE("an attestation follows every byte of mirrored variables, optimizer st
   CHECK(attested(strategy, {mean}) == begin);
   for (const Variable& variable : {Variable{a}, Variable{b}, Variable{mean}})
     check_every_byte(variable.local(), strategy, {mean});
-  for (const VariableStore::OptimizerState& state : strategy.store().optimizer_state())
+  for (const detail::OptimizerState& state : inside(strategy.store()).optimizer_state())
     check_every_byte(state.value, strategy, {mean});
 }
 

@@ -28,7 +28,7 @@ TEST_CASE("variables are created beside a variable of the same strategy, in ever
   TwoStrategies f;
   const MirroredVariable variable = make(f.strategy, "w");
   const auto create = [&](const std::string& name) {
-    const StrategyExtended::Colocation beside = StrategyExtended{f.strategy}.colocate_vars_with(variable);
+    const auto beside = StrategyExtended{f.strategy}.colocate_vars_with(variable);
     make(f.strategy, name);
     f.strategy.create_sync_on_read({.name = name + " counter"}, [] { return Tensor::scalar(1.f); });
   };
@@ -40,7 +40,7 @@ TEST_CASE("variables are created beside a variable of the same strategy, in ever
     create("in replica context");
     context.merge_call([&](Strategy&) { create("in a merge function"); });
   });
-  CHECK(f.strategy.store().variables().size() == 7);
+  CHECK(inside(f.strategy.store()).variables().size() == 7);
 }
 
 TEST_CASE("nothing but a variable has a place for others beside it", "[A-53]") {
@@ -89,7 +89,7 @@ TEST_CASE("creation under colocate_vars_with looks at the scope again", "[A-52]"
     return StrategyExtended{f.strategy}.colocate_vars_with(variable);
   };
   {
-    const StrategyExtended::Colocation beside = guard_that_outlives_its_scope();
+    const auto beside = guard_that_outlives_its_scope();
     const auto before = f.group->meeting().meetings();
     CHECK_THROWS_AS(make(f.strategy, "outside"), ContextError);
     CHECK_THROWS_WITH(make(f.strategy, "outside"),
@@ -105,7 +105,7 @@ TEST_CASE("creation under colocate_vars_with looks at the scope again", "[A-52]"
     CHECK_NOTHROW(make(f.strategy, "inside"));
   }
   CHECK_NOTHROW(make(f.strategy, "outside"));
-  CHECK(f.other.store().variables().empty());
+  CHECK(inside(f.other.store()).variables().empty());
 }
 
 TEST_CASE("the default strategy is current outside of every scope, and creates beside its variables there", "[H-22]") {
@@ -113,7 +113,7 @@ TEST_CASE("the default strategy is current outside of every scope, and creates b
   Strategy& strategy = Strategy::current();
   const MirroredVariable variable = make(strategy, "w");
   {
-    const StrategyExtended::Colocation beside = StrategyExtended{strategy}.colocate_vars_with(variable);
+    const auto beside = StrategyExtended{strategy}.colocate_vars_with(variable);
     CHECK_NOTHROW(make(strategy, "v"));
     CHECK_THROWS_WITH(make(f.strategy, "v"), Catch::EndsWith("Need to be inside `Strategy::scope()` for strategy 0"));
   }

@@ -389,7 +389,7 @@ TEST_CASE("variables are created in every context of their strategy, whose they 
     CAPTURE(variable.name());
     CHECK(StrategyExtended{f.strategy}.variable_created_in_scope(variable));
     CHECK_FALSE(StrategyExtended{f.other}.variable_created_in_scope(variable));
-    CHECK(std::ranges::count(f.strategy.store().variables(), &inside(variable).state(),
+    CHECK(std::ranges::count(inside(f.strategy.store()).variables(), &inside(variable).state(),
                              [](const auto& each) { return each.get(); }) == 1);
   }
   const std::string mixing = "Mixing different Strategy objects: strategy 0 is not strategy 1";
@@ -398,7 +398,7 @@ TEST_CASE("variables are created in every context of their strategy, whose they 
   CHECK_THROWS_WITH(f.other.create_sync_on_read({.name = "w"}, [] { return Tensor::scalar(1.f); }),
                     Catch::EndsWith(mixing));
   f.strategy.run([&](ReplicaContext&) { CHECK_THROWS_WITH(make(f.other, "w"), Catch::EndsWith(mixing)); });
-  CHECK(f.other.store().variables().empty());
+  CHECK(inside(f.other.store()).variables().empty());
 }
 
 TEST_CASE("replica code and merge functions run on the thread that called run, with all that is its own",

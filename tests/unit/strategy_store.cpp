@@ -174,7 +174,7 @@ TEST_CASE("types, and what is trainable, are kept apart") {
   f.strategy.seal();
   CHECK(lengths(ranges(f, {w, v})) == std::vector<std::int64_t>{2 * granule});  // neighbours though others lay between
   CHECK(ranges(f, {w, frozen, count, exact}).size() == 4);
-  CHECK(f.store.mirrored_values().size() == 4);
+  CHECK(inside(f.store).mirrored_values().size() == 4);
   CHECK(ranges(f, {frozen})[0].gradients.count() == 0);
   CHECK_THROWS_AS(f.store.gradient(frozen), InvalidArgument);
   CHECK_THROWS_WITH(f.store.gradient(frozen), "variable 'frozen' is not trainable");
@@ -192,7 +192,7 @@ TEST_CASE("before it is sealed a variable is known but has no memory", "[C-44]")
   CHECK(w.dtype() == DType::i64);
   CHECK_FALSE(w.trainable());
   CHECK(v.trainable());
-  CHECK(f.store.has_unsealed());
+  CHECK(inside(f.store).has_unsealed());
   CHECK_FALSE(w.is_initialized());
   CHECK_FALSE(v.is_initialized());
   const std::string none_yet =
@@ -208,10 +208,10 @@ TEST_CASE("before it is sealed a variable is known but has no memory", "[C-44]")
   CHECK_THROWS_WITH(ranges(f, {v}), refused);
   CHECK_THROWS_WITH(v.assign(Tensor::from({1.f}, {1})), refused);
   CHECK_THROWS_WITH(StrategyExtended{f.strategy}.read_var(v), refused);
-  CHECK(f.store.mirrored_values().empty());
+  CHECK(inside(f.store).mirrored_values().empty());
   f.strategy.rebroadcast();  // nothing to broadcast yet
   f.strategy.seal();
-  CHECK_FALSE(f.store.has_unsealed());
+  CHECK_FALSE(inside(f.store).has_unsealed());
   CHECK(w.is_initialized());
   CHECK(v.is_initialized());
   CHECK_FALSE(f.make("later", 1).is_initialized());
@@ -261,11 +261,11 @@ TEST_CASE("a seal lays out what is new and leaves what is sealed where it is") {
   CHECK(first.local().data() == home);
   CHECK(first.local().elements<float>()[0] == 42);
   CHECK(second.local().elements<float>()[0] == 1);
-  CHECK(f.store.mirrored_values().size() == 2);
+  CHECK(inside(f.store).mirrored_values().size() == 2);
   CHECK(lengths(ranges(f, {second, first})) == std::vector<std::int64_t>{granule, granule});
   CHECK(ranges(f, {second, first})[0].values.data() == home);  // older memory first
-  REQUIRE(f.store.variables().size() == 2);
-  CHECK(f.store.variables()[0]->name == "first");
+  REQUIRE(inside(f.store).variables().size() == 2);
+  CHECK(inside(f.store).variables()[0]->name == "first");
 }
 
 TEST_CASE("a handle keeps its variable's memory") {
@@ -360,7 +360,7 @@ TEST_CASE(
     double value = 0;
     void bring_values_home() override { calls += "v"; }
     void bring_state_home() override { calls += "s"; }
-    std::vector<VariableStore::OptimizerState> state() override {
+    std::vector<detail::OptimizerState> state() override {
       return {{"theirs", TensorView{reinterpret_cast<std::byte*>(&value), {}, DType::f64}}};
     }
     void take_over() override { calls += "t"; }
@@ -379,10 +379,10 @@ TEST_CASE(
   CHECK(calls_of([&] { (void)v.for_reading(DType::f32); }).empty());
   CHECK(calls_of([&] { f.strategy.attest(); }) == "vs");
   CHECK(calls_of([&] { f.strategy.rebroadcast(); }) == "vst");
-  CHECK(f.store.optimizer_state().front().name == "theirs");
-  CHECK(f.store.optimizer_values().size() == 1);
+  CHECK(inside(f.store).optimizer_state().front().name == "theirs");
+  CHECK(inside(f.store).optimizer_values().size() == 1);
   external.reset();
-  CHECK(f.store.optimizer_state().empty());
+  CHECK(inside(f.store).optimizer_state().empty());
   CHECK_NOTHROW(f.strategy.attest());
 }
 

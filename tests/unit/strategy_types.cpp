@@ -59,6 +59,9 @@ using Broadcast = decltype(std::declval<StrategyExtended&>().broadcast_to(std::d
 template <class T>
 concept Broadcasts = requires(StrategyExtended& extended, T value) { extended.broadcast_to(value); };
 
+template <class Fn>
+concept Maps = requires(StrategyExtended& extended, std::vector<int> items, Fn fn) { extended.map(items, fn); };
+
 template <class T>
 concept BroadcastsObject = requires(Strategy& strategy, T value) { strategy.broadcast_object(value); };
 
@@ -104,8 +107,8 @@ TEST_CASE("nor does it in map", "[H-14][K-15]") {
 TEST_CASE("what maps an item has a result, and what runs may return a reference to its own") {
   using ToNumber = int (*)(int);
   using ToNothing = void (*)(int);
-  STATIC_REQUIRE(detail::MapFunctionFor<ToNumber, std::vector<int>>);
-  STATIC_REQUIRE_FALSE(detail::MapFunctionFor<ToNothing, std::vector<int>>);
+  STATIC_REQUIRE(Maps<ToNumber>);
+  STATIC_REQUIRE_FALSE(Maps<ToNothing>);
   using OfValue = int (*)(int&&);  // of an item that its range makes
   STATIC_REQUIRE(
       std::same_as<decltype(std::declval<StrategyExtended&>().map(std::views::iota(0, 3), std::declval<OfValue>())),

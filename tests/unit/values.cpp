@@ -16,6 +16,8 @@
 #include <lockstep/sync/strategy/variable.hpp>
 #include <lockstep/tf/extended/extended.hpp>
 
+#include "core/values/walks.hpp"
+
 using namespace lockstep;
 
 namespace {
@@ -175,7 +177,7 @@ TEST_CASE("locality is taken off leaf by leaf", "[B-20]") {
                   {{'x', {PerReplica<int>{2}, 0.5}}, {'y', {PerReplica<int>{3}, 1.5}}},
                   PerReplica<int>{4},
                   std::nullopt};
-  const detail::local_t<Nest> local = detail::Locality<Nest>::to_local(nest);
+  const detail::local_t<Nest> local = detail::as<detail::local_t, Nest>(nest);
   CHECK(std::get<0>(local) == 1);
   CHECK(std::get<1>(local) == std::vector<std::string>{"a", "b"});
   CHECK(std::get<2>(local) == std::map<char, std::pair<int, double>>{{'x', {2, 0.5}}, {'y', {3, 1.5}}});
@@ -186,7 +188,7 @@ TEST_CASE("locality is taken off leaf by leaf", "[B-20]") {
 TEST_CASE("plain leaves become PerReplica for a merge function, mirrored ones stay", "[B-17][B-33]") {
   using Nest = std::tuple<int, std::vector<std::string>, std::map<int, Mirrored<int>>, std::optional<int>,
                           std::optional<int>, std::pair<PerReplica<int>, Mirrored<int>>>;
-  const detail::merged_t<Nest> merged = detail::Locality<Nest>::to_merged(
+  const detail::merged_t<Nest> merged = detail::as<detail::merged_t, Nest>(
       Nest{1, {"a", "b"}, {{7, mirrored(8)}}, 2, std::nullopt, {PerReplica<int>{3}, mirrored(4)}});
   CHECK(std::get<0>(merged).local() == 1);
   CHECK(std::get<1>(merged).at(1).local() == "b");
@@ -198,10 +200,10 @@ TEST_CASE("plain leaves become PerReplica for a merge function, mirrored ones st
 }
 
 TEST_CASE("a vector of bools is a nest like any other") {
-  const auto merged = detail::Locality<std::vector<bool>>::to_merged({true, false});
+  const auto merged = detail::as<detail::merged_t, std::vector<bool>>({true, false});
   CHECK(merged.at(0).local());
   CHECK_FALSE(merged.at(1).local());
-  CHECK(detail::Locality<std::vector<bool>>::to_local({true, false}) == std::vector<bool>{true, false});
+  CHECK(detail::as<detail::local_t, std::vector<bool>>({true, false}) == std::vector<bool>{true, false});
 }
 
 TEST_CASE("arguments are copied or moved into a merge function's arguments, as their own types") {

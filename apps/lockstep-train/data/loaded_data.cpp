@@ -24,7 +24,7 @@ std::string absolute_text(const fs::path& path) {
 /// not count.
 std::string key_of(std::string_view kind, const fs::path& path, const LabelledData::Options& options) {
   const std::string common = fmt::format("{} {} {} {} {}", kind, absolute_text(path), static_cast<int>(options.dtype),
-                                         options.memory_bytes, static_cast<int>(options.parts));
+                                         options.memory_bytes, static_cast<int>(options.test_only));
   const std::string split = fmt::format("{} {}", static_cast<int>(options.split), options.test_fraction);
   if (!options.schema)
     return fmt::format("{} {} {} {} {} {}", common, options.classes.value_or(0), options.label_column, split,
@@ -44,7 +44,7 @@ std::string key_of(const fs::path& path, const TextData::Options& options) {
 LabelledData load_labelled_data_once(const fs::path& path, const LabelledData::Options& options,
                                      const fs::path& index_folder) {
   const std::string key = key_of("labelled", path, options);
-  const IndexFile index{index_folder, fmt::format("{} {}", absolute_text(path), static_cast<int>(options.parts))};
+  const IndexFile index{index_folder, fmt::format("{} {}", absolute_text(path), static_cast<int>(options.test_only))};
   const auto write = [&](const BlockWriter& block) {
     // A training that goes on from here is given this schema.
     LabelledData::Options with_schema = options;

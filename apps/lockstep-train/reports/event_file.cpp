@@ -101,9 +101,9 @@ void EventFile::on_step(const Observer::Step& report) {
 void EventFile::on_evaluation(const Observer::Evaluation& report) {
   TensorBoardEvent event{.step = report.step, .scalars = {{"evaluation/loss", report.loss}}};
   if (report.bits_per_byte) event.scalars.emplace_back("evaluation/bits_per_byte", *report.bits_per_byte);
-  if (report.regression) {
-    event.scalars.emplace_back("evaluation/r2", report.regression->r_squared);
-    event.scalars.emplace_back("evaluation/mean_absolute_error", report.regression->mean_absolute_error);
+  if (report.r_squared) {
+    event.scalars.emplace_back("evaluation/r2", *report.r_squared);
+    event.scalars.emplace_back("evaluation/mean_absolute_error", *report.mean_absolute_error);
   } else {
     event.scalars.emplace_back("evaluation/accuracy", report.accuracy);
   }

@@ -18,9 +18,8 @@ constexpr double memory_seconds = 10;
 constexpr double forward_part = 1. / 3;
 
 std::string quality_text(const Observer::Evaluation& report) {
-  if (!report.regression) return fmt::format("accuracy {:.2f}%", report.accuracy * 100);
-  return fmt::format("R2 {:.4f}, mean error {:.4g}", report.regression->r_squared,
-                     report.regression->mean_absolute_error);
+  if (!report.r_squared) return fmt::format("accuracy {:.2f}%", report.accuracy * 100);
+  return fmt::format("R2 {:.4f}, mean error {:.4g}", *report.r_squared, *report.mean_absolute_error);
 }
 
 }  // namespace

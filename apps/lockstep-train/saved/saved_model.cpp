@@ -186,14 +186,12 @@ std::optional<SavedModel> initial(SavedModel saved, const TrainingOptions& optio
 
 }  // namespace
 
-std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOptions& options,
-                                           CheckpointManager::Parts parts) {
+std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOptions& options, RestoredParts restored) {
   std::filesystem::path from = first_place(options);
   std::optional<WeightsMetadata> metadata = from.empty() ? std::nullopt : read_weights_metadata(strategy, from);
-  const bool begins_anew = !metadata && parts == CheckpointManager::Parts::all;
+  const bool begins_anew = !metadata && restored == RestoredParts::everything;
   // Before data are read in another way than the training reads them.
-  if (!from.empty() && !metadata &&
-      (options.resume.from == Resume::From::path || parts == CheckpointManager::Parts::weights)) {
+  if (!from.empty() && !metadata && (options.resume.from == Resume::From::path || restored == RestoredParts::weights)) {
     require_one_checkpoint(from);
     throw CheckpointError{fmt::format("checkpoint {}: there is none", from.string())};
   }

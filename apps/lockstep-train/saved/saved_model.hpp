@@ -30,12 +30,14 @@ struct SavedModel {
 /// What is saved with the weights of a model.
 WeightsMetadata metadata_of(const ModelDescription& model, const DataSchema& data);
 
+/// What a run takes from a checkpoint.
+enum class RestoredParts : std::uint8_t { everything, weights };
+
 /// COLL. The weights that a run restores: those of a checkpoint, or else the initial ones. Nothing if it restores none,
 /// if there is no checkpoint yet to go on from, and if a new training begins with weights that describe nothing, or
 /// with a part of them (InitialWeights::Match::some). CheckpointError for weights that cannot be read, or that describe
 /// a model or data that this version does not know. Weights that are used and describe nothing are a warning.
-std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOptions& options,
-                                           CheckpointManager::Parts parts);
+std::optional<SavedModel> find_saved_model(Strategy& strategy, const TrainingOptions& options, RestoredParts restored);
 
 /// LOCAL. The options, with what the weights say in the place of those that were not given, and otherwise the defaults.
 /// ConfigError for an option that was given and is none of the model's, that contradicts restored weights, or that

@@ -60,7 +60,6 @@ LabelledData::Options reading_options(const TrainingOptions& options, const Data
   // A test set alone does not always tell how many classes there are, and never how columns are scaled.
   const bool known = (options.classes || options.task == DataSchema::Task::regression) &&
                      (has_schema || options.scaling == DataSchema::Scaling::none);
-  const auto parts = known ? request.parts : LabelledData::Options::Parts::train_and_test;
   LabelledData::Options reading{.classes = options.classes,
                                 .dtype = *options.dtype,
                                 .label_column = *options.label_column,
@@ -68,7 +67,7 @@ LabelledData::Options reading_options(const TrainingOptions& options, const Data
                                 .scaling = *options.scaling,
                                 .memory_bytes = options.data_memory_bytes,
                                 .test_fraction = *options.test_fraction,
-                                .parts = parts};
+                                .test_only = known && request.test_only};
   if (!request.saved) return reading;
   reading.schema = request.saved->data;
   if (!reading.schema && request.saved->role == SavedModel::Role::restored) reading.split = DataSchema::Split::last;

@@ -58,7 +58,7 @@ class TrainingTask {
 
 /// Which data a run reads, and how.
 struct DataRequest {
-  LabelledData::Options::Parts parts = LabelledData::Options::Parts::train_and_test;
+  bool test_only = false;  ///< LabelledData::Options::test_only
   /// Where an index of the data is kept (load_labelled_data_once). If empty, there is none.
   std::filesystem::path index_folder = {};
   /// Weights that the run goes on from, or uses. Data are read as those that their model was trained on; of one that

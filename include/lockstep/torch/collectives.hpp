@@ -2,22 +2,29 @@
 #pragma once
 
 #include <concepts>
-#include <cstddef>
+#include <memory>
 #include <string>
-#include <tuple>
-#include <vector>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/scalar_tensor.h>
-#include <c10/core/ScalarType.h>
 
 #include <lockstep/core/base/export.hpp>
+#include <lockstep/core/base/here.hpp>
 #include <lockstep/core/values/leaves.hpp>
-#include <lockstep/core/values/nest.hpp>
 #include <lockstep/sync/strategy/replica_context.hpp>
 
 namespace lockstep {
-namespace libtorch::detail {
+
+template <>
+struct detail::LeafText<at::Tensor> {
+  static std::string of(const at::Tensor&) { return "tensor"; }
+};
+
+namespace libtorch {
+
+namespace detail {
+
+using lockstep::detail::AnyValue;
 
 template <class T>
 inline constexpr bool is_tensor_nest =
@@ -26,83 +33,6 @@ template <class T>
 inline constexpr bool is_reducible_nest = lockstep::detail::is_nest<T>(
     []<class Leaf>() { return std::same_as<Leaf, at::Tensor> || lockstep::detail::ReducibleNumber<Leaf>; });
 
-/// The leaves of a nest, a number as a tensor on the host, and how they are arranged.
-struct TensorList {
-  std::vector<at::Tensor> tensors;
-  std::string structure;  ///< " in {a: tensor b: tensor }"; empty for a tensor alone
-};
-
-/// The same as lockstep's tensors.
-struct SharedList {
-  std::vector<Tensor> tensors;
-  std::string structure;
-};
-
-template <class T>
-TensorList list_of(const T& nest) {
-  TensorList list;
-  lockstep::detail::for_each_leaf(nest, [&]<class Leaf>(const Leaf& leaf) {
-    if constexpr (std::same_as<Leaf, at::Tensor>) {
-      list.tensors.push_back(leaf);
-    } else {
-      using Carrier = lockstep::detail::carrier_t<Leaf>;
-      list.tensors.push_back(at::scalar_tensor(static_cast<Carrier>(leaf), c10::CppTypeToScalarType<Carrier>::value));
-    }
-  });
-  if constexpr (!std::same_as<T, at::Tensor>) list.structure = lockstep::detail::structure_of(nest);
-  return list;
-}
-
-template <class T>
-T with_tensors(const T& like, const std::vector<at::Tensor>& tensors) {
-  T made = like;
-  std::size_t next = 0;
-  lockstep::detail::for_each_leaf(made, [&]<class Leaf>(Leaf& leaf) {
-    const at::Tensor& tensor = tensors[next++];
-    if constexpr (std::same_as<Leaf, at::Tensor>) {
-      leaf = tensor;
-    } else {
-      leaf = static_cast<Leaf>(*tensor.template data_ptr<lockstep::detail::carrier_t<Leaf>>());
-    }
-  });
-  return made;
-}
-
-LOCKSTEP_API std::vector<at::Tensor> all_reduce(ReplicaContext& context, ReduceOp op, const TensorList& list,
-                                                const Here& here);
-LOCKSTEP_API std::vector<at::Tensor> all_gather(ReplicaContext& context, const TensorList& list, const Here& here);
-LOCKSTEP_API std::vector<at::Tensor> broadcast(ReplicaContext& context, const TensorList& list, const Here& here);
-
-/// The operands and the results of a reduction by the context's own all_reduce_async.
-LOCKSTEP_API SharedList shared_for_start(ReplicaContext& context, ReduceOp op, const TensorList& list,
-                                         const Here& here);
-LOCKSTEP_API std::vector<at::Tensor> received(ReplicaContext& context, const SharedList& sums);
-
-}  // namespace libtorch::detail
-
-template <>
-struct Nest<libtorch::detail::SharedList> {
-  static constexpr auto members = std::tuple{&libtorch::detail::SharedList::tensors};
-};
-
-namespace detail {
-
-template <>
-struct LeafText<at::Tensor> {
-  static std::string of(const at::Tensor&) { return "tensor"; }
-};
-
-template <>
-inline std::string structure_of(const libtorch::detail::SharedList& list) {
-  return list.structure;
-}
-
-}  // namespace detail
-
-namespace libtorch {
-
-namespace detail {
-
 /// What can be gathered or broadcast. Compilers show the line with the next comment if a type is refused.
 template <class T>
 concept TensorNest = is_tensor_nest<T>;  // torch::Tensor; nests; structs with a Nest<T>
@@ -110,6 +40,34 @@ concept TensorNest = is_tensor_nest<T>;  // torch::Tensor; nests; structs with a
 /// What can be reduced: numbers too, as in Reducible.
 template <class T>
 concept ReducibleTensorNest = is_reducible_nest<T>;  // torch::Tensor, numbers; nests; structs
+
+// Each replaces the tensors and numbers of `nest` by the results.
+LOCKSTEP_API void all_reduce(ReplicaContext& context, ReduceOp op, AnyValue nest, const Here& here);
+LOCKSTEP_API void all_gather(ReplicaContext& context, AnyValue nest, const Here& here);
+LOCKSTEP_API void broadcast(ReplicaContext& context, AnyValue nest, const Here& here);
+
+class StartedTensors;
+LOCKSTEP_API std::shared_ptr<StartedTensors> start(ReplicaContext& context, ReduceOp op, AnyValue nest,
+                                                   const Here& here);
+LOCKSTEP_API void wait_for(StartedTensors& started, AnyValue nest, const Here& here);
+
+/// What `all_reduce_async` returns. As PendingReduction.
+template <ReducibleTensorNest T>
+class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_async returns")]] PendingTensors {
+ public:
+  PendingTensors(ReplicaContext& context, ReduceOp op, const T& nest, const Here& here)
+      : result_{nest}, started_{detail::start(context, op, result_, here)} {}
+
+  /// Blocks as `all_reduce` does, and returns what that would have returned. Call it once, in the run that started it.
+  T wait(Here here = Here::current()) {
+    detail::wait_for(*started_, result_, here);
+    return std::move(result_);
+  }
+
+ private:
+  T result_;  ///< until `wait`, the operand
+  std::shared_ptr<StartedTensors> started_;
+};
 
 }  // namespace detail
 
@@ -129,46 +87,27 @@ concept ReducibleTensorNest = is_reducible_nest<T>;  // torch::Tensor, numbers; 
 /// COLL, blocking, one agreement. Every rank gets the sum, or the mean, over the replicas.
 template <detail::ReducibleTensorNest T>
 T all_reduce(ReplicaContext& context, ReduceOp op, const T& nest, Here here = Here::current()) {
-  return detail::with_tensors(nest, detail::all_reduce(context, op, detail::list_of(nest), here));
+  T result = nest;
+  detail::all_reduce(context, op, result, here);
+  return result;
 }
 
 /// COLL, blocking, one agreement. Every rank gets all replicas' rows in rank order. Their numbers may differ.
 /// InvalidArgument for a tensor without dimensions.
 template <detail::TensorNest T>
 T all_gather(ReplicaContext& context, const T& nest, Here here = Here::current()) {
-  return detail::with_tensors(nest, detail::all_gather(context, detail::list_of(nest), here));
+  T result = nest;
+  detail::all_gather(context, result, here);
+  return result;
 }
 
 /// COLL, blocking, one agreement. Every rank gets replica 0's values; the others' tensors give shapes and types.
 template <detail::TensorNest T>
 T broadcast(ReplicaContext& context, const T& nest, Here here = Here::current()) {
-  return detail::with_tensors(nest, detail::broadcast(context, detail::list_of(nest), here));
+  T result = nest;
+  detail::broadcast(context, result, here);
+  return result;
 }
-
-namespace detail {
-
-/// What `all_reduce_async` returns. As PendingReduction.
-template <ReducibleTensorNest T>
-class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_async returns")]] PendingTensors {
- public:
-  PendingTensors(ReplicaContext& context, ReduceOp op, const T& nest, const Here& here)
-      : context_{&context},
-        like_{nest},
-        pending_{context.all_reduce_async(op, shared_for_start(context, op, list_of(nest), here), here)} {}
-
-  /// Blocks as `all_reduce` does, and returns what that would have returned. Call it once, in the run that started it.
-  T wait(Here here = Here::current()) {
-    const SharedList sums = pending_.wait(here);
-    return with_tensors(like_, received(*context_, sums));
-  }
-
- private:
-  ReplicaContext* context_;
-  T like_;
-  ReplicaContext::PendingReduction<SharedList> pending_;
-};
-
-}  // namespace detail
 
 /// COLL. all_reduce without the wait: `wait()` of the result blocks as `all_reduce` does, and returns what that would
 /// have returned. The tensors may be changed as soon as this returns. Reductions proceed as

@@ -14,20 +14,23 @@ void require_positive(const char* name, std::int64_t number) {
 
 }  // namespace
 
-InputContext::InputContext(Pipeline pipeline) : pipeline_{pipeline} {
-  require_positive("num_input_pipelines", pipeline.num_input_pipelines);
-  require_positive("num_replicas_in_sync", pipeline.num_replicas_in_sync);
-  if (pipeline.input_pipeline_id < 0 || pipeline.input_pipeline_id >= pipeline.num_input_pipelines)
+InputContext::InputContext(int num_input_pipelines, int input_pipeline_id, int num_replicas_in_sync)
+    : num_input_pipelines_{num_input_pipelines},
+      input_pipeline_id_{input_pipeline_id},
+      num_replicas_in_sync_{num_replicas_in_sync} {
+  require_positive("num_input_pipelines", num_input_pipelines);
+  require_positive("num_replicas_in_sync", num_replicas_in_sync);
+  if (input_pipeline_id < 0 || input_pipeline_id >= num_input_pipelines)
     throw InvalidArgument{fmt::format("`input_pipeline_id` is {}; expected one in [0, {}) (`num_input_pipelines`)",
-                                      pipeline.input_pipeline_id, pipeline.num_input_pipelines)};
+                                      input_pipeline_id, num_input_pipelines)};
 }
 
 std::int64_t InputContext::per_replica_batch_size(std::int64_t global_batch_size) const {
   require_positive("global_batch_size", global_batch_size);
-  if (global_batch_size % pipeline_.num_replicas_in_sync != 0)
+  if (global_batch_size % num_replicas_in_sync_ != 0)
     throw InvalidArgument{fmt::format("The `global_batch_size` {} is not divisible by `num_replicas_in_sync` {}",
-                                      global_batch_size, pipeline_.num_replicas_in_sync)};
-  return global_batch_size / pipeline_.num_replicas_in_sync;
+                                      global_batch_size, num_replicas_in_sync_)};
+  return global_batch_size / num_replicas_in_sync_;
 }
 
 Range InputContext::piece_of_batch(std::int64_t rows, std::int64_t global_batch_size) const {
@@ -35,7 +38,7 @@ Range InputContext::piece_of_batch(std::int64_t rows, std::int64_t global_batch_
   if (rows < 0 || rows > global_batch_size)
     throw InvalidArgument{
         fmt::format("a batch of {} rows; expected 0 to {} (`global_batch_size`)", rows, global_batch_size)};
-  const std::int64_t first = std::min(rows, pipeline_.input_pipeline_id * each);
+  const std::int64_t first = std::min(rows, input_pipeline_id_ * each);
   return {first, std::min(rows, first + each)};
 }
 

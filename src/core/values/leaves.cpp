@@ -11,6 +11,7 @@
 #include "core/base/digest.hpp"
 #include "core/tensor/digest.hpp"
 #include "core/values/type_text.hpp"
+#include "core/values/walks.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -45,8 +46,10 @@ bool has_one_signature(Kind kind) {
 std::string key_text(const Description& map, const void* key) {
   const Description& of_key = map.key();
   if (of_key.kind == Kind::text) return of_key.text(key);
-  return map.compares_keys ? comparable_text(of_key, key) : "a key";  // else nothing of the map is reduced
+  return map.compares_keys ? comparable_text({of_key, key}) : "a key";  // else nothing of the map is reduced
 }
+
+void append_signature(const Description& description, const void* value, Optionals optionals, std::string& text);
 
 void append_parts(const Description& nest, const void* value, Optionals optionals, std::string& text) {
   if (nest.kind == Kind::list && has_one_signature(nest.parts.front()().kind)) {  // keeps the text of a long list short
@@ -60,6 +63,52 @@ void append_parts(const Description& nest, const void* value, Optionals optional
     append_signature(of_part, part, optionals, text);
     text += ' ';
   });
+}
+
+void append_signature(const Description& description, const void* value, Optionals optionals, std::string& text) {
+  const auto append_part = [&] {
+    description.each(value, [&](const Description& of_part, const void* part, const void*) {
+      append_signature(of_part, part, optionals, text);
+    });
+  };
+  const auto append_in = [&](char begin, char end) {
+    text += begin;
+    append_parts(description, value, optionals, text);
+    text += end;
+  };
+  switch (description.kind) {
+    case Kind::number:
+      text += description.carrier ? name_of(*description.carrier) : std::string_view{description.type.name()};
+      break;
+    case Kind::tensor: text += fmt::format("{} tensor", name_of(static_cast<const Tensor*>(value)->dtype())); break;
+    case Kind::slices:
+      text += fmt::format("{} slices", name_of(static_cast<const IndexedSlices*>(value)->values.dtype()));
+      break;
+    case Kind::leaf: text += description.text(value); break;
+    case Kind::text:
+    case Kind::range:
+    case Kind::other: text += description.type.name(); break;
+    case Kind::mirrored: text += "mirrored "; [[fallthrough]];
+    case Kind::per_replica: append_part(); break;
+    case Kind::list:
+      if (!description.is_optional)
+        append_in('[', ']');
+      else if (optionals == Optionals::by_type)
+        text += "optional";
+      else if (description.count(value) == 0)
+        text += "nothing";
+      else
+        append_part();
+      break;
+    case Kind::map: append_in('{', '}'); break;
+    case Kind::record: append_in('(', ')'); break;
+    case Kind::tuple: {
+      const std::size_t begin = text.size();
+      append_parts(description, value, optionals, text);
+      if (text.size() > begin) text.pop_back();  // the space after the last part
+      break;
+    }
+  }
 }
 
 }  // namespace
@@ -115,7 +164,8 @@ void set_leaves(const Description& description, void* nest, std::span<const Leaf
   set(description, nest, nullptr);
 }
 
-std::string comparable_text(const Description& description, const void* value) {
+std::string comparable_text(AnyValue any) {
+  const auto& [description, value] = any;
   if (description.kind == Kind::number) return description.text(value);
   if (description.kind == Kind::text) return quoted(description.text(value));
   if (description.kind == Kind::tensor) {
@@ -126,56 +176,23 @@ std::string comparable_text(const Description& description, const void* value) {
   if (description.is_optional && description.count(value) == 0) return "nothing";
   std::vector<std::string> texts;
   description.each(value, [&](const Description& of_part, const void* part, const void* key) {
-    const std::string text = comparable_text(of_part, part);
-    texts.push_back(key ? list_text({comparable_text(description.key(), key), text}) : text);
+    const std::string text = comparable_text({of_part, part});
+    texts.push_back(key ? list_text({comparable_text({description.key(), key}), text}) : text);
   });
   return list_text(texts);
 }
 
-void append_signature(const Description& description, const void* value, Optionals optionals, std::string& text) {
-  const auto append_part = [&] {
-    description.each(value, [&](const Description& of_part, const void* part, const void*) {
-      append_signature(of_part, part, optionals, text);
-    });
-  };
-  const auto append_in = [&](char begin, char end) {
-    text += begin;
-    append_parts(description, value, optionals, text);
-    text += end;
-  };
-  switch (description.kind) {
-    case Kind::number:
-      text += description.carrier ? name_of(*description.carrier) : std::string_view{description.type.name()};
-      break;
-    case Kind::tensor: text += fmt::format("{} tensor", name_of(static_cast<const Tensor*>(value)->dtype())); break;
-    case Kind::slices:
-      text += fmt::format("{} slices", name_of(static_cast<const IndexedSlices*>(value)->values.dtype()));
-      break;
-    case Kind::leaf: text += description.text(value); break;
-    case Kind::text:
-    case Kind::range:
-    case Kind::other: text += description.type.name(); break;
-    case Kind::mirrored: text += "mirrored "; [[fallthrough]];
-    case Kind::per_replica: append_part(); break;
-    case Kind::list:
-      if (!description.is_optional)
-        append_in('[', ']');
-      else if (optionals == Optionals::by_type)
-        text += "optional";
-      else if (description.count(value) == 0)
-        text += "nothing";
-      else
-        append_part();
-      break;
-    case Kind::map: append_in('{', '}'); break;
-    case Kind::record: append_in('(', ')'); break;
-    case Kind::tuple: {
-      const std::size_t begin = text.size();
-      append_parts(description, value, optionals, text);
-      if (text.size() > begin) text.pop_back();  // the space after the last part
-      break;
-    }
-  }
+std::string signature(AnyValue value, Optionals optionals) {
+  std::string text;
+  if (value.type.kind != Kind::tuple || !value.type.parts.empty())
+    append_signature(value.type, value.address, optionals, text);
+  return text;
+}
+
+std::string structure_of(const Description& type, const void* nest) {
+  const bool has_parts =
+      type.kind == Kind::list || type.kind == Kind::map || type.kind == Kind::tuple || type.kind == Kind::record;
+  return has_parts ? " in " + signature({type, nest}) : "";
 }
 
 std::string layout_text(const Description& description) {
@@ -207,9 +224,28 @@ void append_bytes(const Description& description, const void* value, std::vector
   });
 }
 
-void take_bytes(std::span<const std::byte>& bytes, std::span<std::byte> to) {
-  std::copy_n(bytes.begin(), to.size(), to.begin());
-  bytes = bytes.subspan(to.size());
+void take_bytes(const Description& description, void* value, std::span<const std::byte>& bytes) {
+  const auto take = [&](void* to, std::size_t count) {
+    std::copy_n(bytes.begin(), count, static_cast<std::byte*>(to));
+    bytes = bytes.subspan(count);
+  };
+  const auto take_count = [&] {
+    std::uint64_t count = 0;
+    take(&count, sizeof count);
+    return static_cast<std::size_t>(count);
+  };
+  const Description::Visit take_part = [&](const Description& of_part, const void* part, const void* key) {
+    if (key) take_bytes(description.key(), const_cast<void*>(key), bytes);
+    take_bytes(of_part, const_cast<void*>(part), bytes);
+  };
+  if (description.is_flat) return take(value, description.size);
+  if (description.kind == Kind::text) {
+    std::string& text = *static_cast<std::string*>(value);
+    text.resize(take_count());
+    return take(text.data(), text.size());
+  }
+  if (!description.grows) return description.each(value, take_part);
+  for (std::size_t left = take_count(); left > 0; --left) description.append(value, take_part);
 }
 
 }  // namespace lockstep::detail

@@ -1,5 +1,6 @@
 #include "models/fit/accumulation.hpp"
 
+#include "models/nn/shard_sums.hpp"
 #include "sync/reduce/arithmetic.hpp"
 #include "sync/reduce/fixed_order_sum.hpp"
 
@@ -40,7 +41,7 @@ void Accumulation::begin_shard(std::int64_t shard) {
 }
 
 nn::GradientBuffer Accumulation::next() {
-  return (number_ == 0 ? shard_ : micro_batch_).reporting_to(*this);
+  return inside(number_ == 0 ? shard_ : micro_batch_).reporting_to(*this);
 }
 
 void Accumulation::on_ready(std::size_t variable) {

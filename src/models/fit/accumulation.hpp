@@ -35,7 +35,7 @@ class ShardBuffers {
 
 /// Adds up gradients and statistics: those of a shard's micro-batches one after the other, in order, and those of
 /// shards as their tree. Each variable's gradient is added as soon as it is ready.
-class Accumulation final : private nn::GradientBuffer::Listener {
+class Accumulation final : private nn::ReadyListener {
  public:
   /// For sums in memory like that of `sum`, and this number of micro-batches in a shard: 2 or more.
   Accumulation(const nn::GradientBuffer& sum, int micro_batches);

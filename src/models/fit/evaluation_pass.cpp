@@ -39,15 +39,15 @@ Sums sums_of(const ops::Kernels::BatchLoss& result, const SampleBatch& shard) {
            residuals.squares}};
 }
 
-std::optional<Observer::Evaluation::Regression> regression_of(const Sums& all, double unit) {
+/// Says how well numbers were predicted, if any were.
+void add_regression(const Sums& all, double unit, Observer::Evaluation& report) {
   const double count = all.of[Sums::predicted];
-  if (count == 0) return std::nullopt;
+  if (count == 0) return;
   const double spread = all.of[Sums::squares] - all.of[Sums::labels] * all.of[Sums::labels] / count;
   // Less than this is what rounding leaves of equal labels.
   const double rounding = count * std::numeric_limits<double>::epsilon() * all.of[Sums::squares];
-  return Observer::Evaluation::Regression{
-      .r_squared = spread > rounding ? 1 - all.of[Sums::loss] / spread : std::numeric_limits<double>::quiet_NaN(),
-      .mean_absolute_error = all.of[Sums::absolute] / count * unit};
+  report.r_squared = spread > rounding ? 1 - all.of[Sums::loss] / spread : std::numeric_limits<double>::quiet_NaN();
+  report.mean_absolute_error = all.of[Sums::absolute] / count * unit;
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ void EvaluationPass::run(Observer::Evaluation& report, Observer& observer, const
   report.loss = mean_per_label(total.of[Sums::loss], weight);
   if (test_.labels_are_bytes()) report.bits_per_byte = report.loss / std::numbers::ln2;
   report.accuracy = mean_per_label(static_cast<double>(correct), weight);
-  report.regression = regression_of(total, test_.label_unit());
+  add_regression(total, test_.label_unit(), report);
   report.seconds = seconds();
 }
 

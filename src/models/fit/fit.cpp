@@ -27,6 +27,7 @@
 #include "models/fit/step_faults.hpp"
 #include "models/fit/step_gradients.hpp"
 #include "models/input/batch_schedule.hpp"
+#include "models/nn/joint_model.hpp"
 #include "models/ops/answer.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/optim/computed_step.hpp"
@@ -119,7 +120,7 @@ class Fit {
  private:
   /// Whether one call of the model computes the rank's shards.
   bool takes_audited() const {
-    return !threads_ && options_.accumulate == 1 && !model_.joint() && !shares_.has_several();
+    return !threads_ && options_.accumulate == 1 && !inside(model_).joint() && !shares_.has_several();
   }
 
   /// One run of the strategy. Returns the sums over all replicas. Their `samples` count labels. Losses and gradients
@@ -222,7 +223,7 @@ std::string Fit::divergence_hint() const {
   return options_.divergence_hint ? options_.divergence_hint() : "";
 }
 
-/// COLL: every rank has the same loss, and comes to the same judgement.
+/// COLL: every rank has the same loss, and decides alike.
 void Fit::judge_loss(double loss, const std::string& whose) {
   if (std::isfinite(loss) || diverged_) return;
   diverged_ = true;
@@ -352,7 +353,7 @@ FitResult fit_with_fault(Strategy& strategy, nn::Model& model, Optimizer& optimi
   detail::require_valid(from_start, model, data);
   const Shares shares =
       agree_on_shares(strategy, options.shards, options.threads > 1, detail::text_of(data, from_start), here);
-  if (strategy.store().has_unsealed()) strategy.seal(here);
+  if (inside(strategy.store()).has_unsealed()) strategy.seal(here);
   if (fault && strategy.rank() == 0) log::warning("LOCKSTEP_FAULT: " + fault->announcement());
   return Fit{strategy, model, optimizer, data, from_start, shares, fault, here}.run(observer);
 }

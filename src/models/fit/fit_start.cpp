@@ -12,6 +12,7 @@
 #include <lockstep/core/base/error.hpp>
 
 #include "models/fit/frozen_variables.hpp"
+#include "models/nn/joint_model.hpp"
 #include "sync/strategy/fit_progress.hpp"
 
 namespace lockstep::detail {
@@ -59,7 +60,7 @@ void require_valid(const FitOptions& options, nn::Model& model, const FitOptions
     throw InvalidArgument{fmt::format("steps between audits: {}, expected at least 1", *options.audit_every)};
   if (options.record_every && *options.record_every < 1)
     throw InvalidArgument{fmt::format("steps between recorded ones: {}, expected at least 1", *options.record_every)};
-  if (options.audit_every && model.joint())
+  if (options.audit_every && inside(model).joint())
     throw InvalidArgument{fmt::format(
         "steps between audits: {}, and a model '{}' that computes all shards of a step together; expected one that "
         "computes each by itself",

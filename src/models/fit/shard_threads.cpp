@@ -14,6 +14,7 @@
 #include "core/base/start_thread.hpp"
 #include "core/control/meeting_point.hpp"
 #include "models/fit/rank_shards.hpp"
+#include "models/nn/joint_model.hpp"
 #include "models/nn/shard_losses.hpp"
 #include "models/nn/shard_sums.hpp"
 #include "sync/group/replica_group.hpp"
@@ -224,7 +225,7 @@ ops::Kernels::BatchLoss ShardThreads::train_shards(const SampleBatch::Group& sha
           const auto shards_of_thread = static_cast<std::int64_t>(size);
           WatchOfPart part{*watch, static_cast<std::int64_t>(thread) * shards_of_thread};
           if (part.wants_any_of(shards_of_thread)) {
-            results_[thread] = model.train_watched(parts[thread], own_places, partial_[thread], part);
+            results_[thread] = inside(model).train_watched(parts[thread], own_places, partial_[thread], part);
             return;
           }
         }

@@ -11,6 +11,7 @@
 #include "models/fit/frozen_variables.hpp"
 #include "models/nn/joint_model.hpp"
 #include "models/nn/shard_losses.hpp"
+#include "models/nn/shard_sums.hpp"
 #include "models/nn/shard_watch.hpp"
 #include "sync/optim/computed_step.hpp"
 #include "sync/reduce/declared_sums.hpp"
@@ -21,7 +22,7 @@ namespace {
 
 /// Sends each gradient of a step as soon as the model has it, but for frozen variables. If `faults` is not null, they
 /// see it first.
-class SendWhenReady final : public nn::GradientBuffer::Listener {
+class SendWhenReady final : public nn::ReadyListener {
  public:
   SendWhenReady(Optimizer::AgreedStep& step, const nn::GradientBuffer& buffer, std::span<const std::string> frozen,
                 const StepFaults* faults)
@@ -132,7 +133,7 @@ StepGradients::StepGradients(Strategy& strategy, nn::Model& model, const nn::Gra
       faults_{faults},
       checks_{checks} {
   place_subtrees(shares);
-  if (nn::JointModel* const joint = model.joint()) {
+  if (nn::JointModel* const joint = lockstep::inside(model).joint()) {
     joint_ = std::make_unique<JointGradients>(*joint, sum_, shards_);
     sums_on_the_way_ = joint_->sums();
   } else if (options.accumulate > 1) {
@@ -159,7 +160,7 @@ Optimizer::StepSums StepGradients::start(std::int64_t step, std::span<const std:
   // Where single shards are looked at, these are spoilt.
   SendWhenReady ready{agreed, sum_, options_.frozen, checks_.looks() ? nullptr : &faults_};
   std::vector<Subtree> subtrees = subtrees_;
-  subtrees.back().sum = sum_.reporting_to(ready);
+  subtrees.back().sum = lockstep::inside(sum_).reporting_to(ready);
   std::vector<StartedShards> started;
   if (joint_) {
     const auto read = [&](const SampleBatch::Group& micro_batch) { note_read(micro_batch, 0); };
@@ -210,8 +211,8 @@ StartedShards StepGradients::start_shards(std::int64_t step, const RankShards::L
   const std::int64_t labels = own.counted_labels() - (checks_.audited() ? own.batches.back().counted_labels() : 0);
   nn::ShardWatch* const watch = checks_.watch_from(subtree.shards.first);
   if (threads_) return {labels, threads_->train_shards(own, places, subtree.sum, watch)};
-  if (watch) return {labels, model_.train_watched(own, places, subtree.sum, *watch)};
-  return {labels, model_.start_shards(own, places, subtree.sum)};
+  if (watch) return {labels, lockstep::inside(model_).train_watched(own, places, subtree.sum, *watch)};
+  return {labels, lockstep::inside(model_).start_shards(own, places, subtree.sum)};
 }
 
 void StepGradients::note_read(const SampleBatch::Group& read, std::int64_t first) {
@@ -234,7 +235,7 @@ StartedShards StepGradients::accumulate(std::int64_t step, std::span<const std::
       note_read(micro_batch.group, subtree.shards.first + shard);
       BusyClock::enter(BusyClock::Part::forward);
       ops::Answer<ops::Kernels::BatchLoss> loss =
-          model_.start_shards(micro_batch.group, micro_batch.places(step), accumulation_->next());
+          lockstep::inside(model_).start_shards(micro_batch.group, micro_batch.places(step), accumulation_->next());
       losses.push(shard, std::move(loss), micro_batch.group.counted_labels());
       accumulation_->push();
       labels += micro_batch.group.counted_labels();

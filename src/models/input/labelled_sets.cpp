@@ -84,7 +84,7 @@ std::string samples_text(const Shape& sample) {
 }
 
 bool trains(const LabelledData::Options& options) {
-  return options.parts == LabelledData::Options::Parts::train_and_test;
+  return !options.test_only;
 }
 
 DataSchema::Task task_of(const LabelledData::Options& options) {

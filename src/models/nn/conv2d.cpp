@@ -10,6 +10,7 @@
 #include "models/nn/initial_values.hpp"
 #include "models/nn/layer_checks.hpp"
 #include "models/ops/image_kernels.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -31,7 +32,7 @@ Conv2d::Conv2d(Strategy& strategy, const Conv2dOptions& options, Here here)
           {.name = checked(options).name + "/weight"},
           [&] {
             return glorot_uniform(options.dtype, {options.kernel, options.kernel, options.inputs, options.outputs},
-                                  options.seed, strategy.store().variables().size());
+                                  options.seed, inside(strategy.store()).variables().size());
           },
           here)},
       bias_{strategy.create_variable(

@@ -9,6 +9,7 @@
 #include "models/nn/activations.hpp"
 #include "models/nn/initial_values.hpp"
 #include "models/nn/layer_checks.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -34,7 +35,7 @@ Tensor initial_weight(const DenseOptions& options, std::uint64_t ordinal) {
 Dense::Dense(Strategy& strategy, const DenseOptions& options, Here here)
     : weight_{strategy.create_variable(
           {.name = checked(options).name + "/weight"},
-          [&] { return initial_weight(options, strategy.store().variables().size()); }, here)},
+          [&] { return initial_weight(options, inside(strategy.store()).variables().size()); }, here)},
       bias_{strategy.create_variable(
           {.name = options.name + "/bias"}, [&] { return Tensor::zeros(options.dtype, {options.outputs}); }, here)} {}
 

@@ -13,6 +13,7 @@
 #include "models/nn/layer_checks.hpp"
 #include "models/nn/vectors.hpp"
 #include "models/ops/sequence_kernels.hpp"
+#include "sync/strategy/inside.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -33,7 +34,7 @@ MirroredVariable create(Strategy& strategy, const EmbeddingOptions& options, con
       {.name = name},
       [&] {
         return normal_values(options.dtype, {entries, options.width}, options.stddev, options.seed,
-                             strategy.store().variables().size(), options.functions);
+                             inside(strategy.store()).variables().size(), options.functions);
       },
       here);
 }

@@ -6,6 +6,7 @@
 #include <lockstep/models/nn/gradient_buffer.hpp>
 
 #include "core/base/element_count.hpp"
+#include "models/nn/shard_sums.hpp"
 #include "sync/strategy/inside.hpp"
 
 namespace lockstep::nn {
@@ -71,7 +72,7 @@ void GradientBuffer::ready(const Variable& variable) const {
   if (listener_) listener_->on_ready(position);
 }
 
-GradientBuffer GradientBuffer::reporting_to(GradientBuffer::Listener& listener) const {
+GradientBuffer GradientBuffer::reporting_to(ReadyListener& listener) const {
   GradientBuffer other = *this;
   other.listener_ = &listener;
   return other;

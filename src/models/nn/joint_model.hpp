@@ -49,3 +49,18 @@ class JointModel {
 };
 
 }  // namespace lockstep::nn
+
+namespace lockstep {
+template <>
+struct detail::Inside<nn::Model> {
+  nn::Model& model;
+
+  nn::JointModel* joint() const { return model.joint(); }
+  auto start_shards(auto&&... of) const { return model.start_shards(of...); }
+  auto train_watched(auto&&... of) const { return model.train_watched(of...); }
+  auto train_watched_one_by_one(auto&&... of) const { return model.Model::train_watched(of...); }
+};
+inline detail::Inside<nn::Model> inside(nn::Model& model) {
+  return {model};
+}
+}  // namespace lockstep

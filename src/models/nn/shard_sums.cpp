@@ -54,7 +54,7 @@ void ShardSums::reserve() {
 ShardSums::Place ShardSums::place_of(Tensor memory, const GradientBuffer& buffer) {
   std::vector<TensorView> gradients;
   for (const Variable& variable : buffer.variables()) gradients.push_back(buffer.of(variable));
-  return {std::move(memory), buffer.reporting_to(*this), std::move(gradients)};
+  return {std::move(memory), inside(buffer).reporting_to(*this), std::move(gradients)};
 }
 
 // The places work like a binary counter. Before shard i, popcount(i) of them are in use, for sums over runs of shards

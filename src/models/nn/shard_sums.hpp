@@ -13,14 +13,37 @@
 
 #include "models/nn/shard_watch.hpp"
 
+namespace lockstep {
+template <>
+struct detail::Inside<nn::GradientBuffer> {
+  const nn::GradientBuffer& buffer;
+
+  /// The same buffer, whose `ready` tells `listener`, which must outlive the result. Without it, nobody hears.
+  nn::GradientBuffer reporting_to(nn::ReadyListener& listener) const { return buffer.reporting_to(listener); }
+};
+inline detail::Inside<nn::GradientBuffer> inside(const nn::GradientBuffer& buffer) {
+  return {buffer};
+}
+}  // namespace lockstep
+
 namespace lockstep::nn {
+
+/// Hears which gradients a backward pass has completed.
+class ReadyListener {
+ public:
+  /// `variable` is a position in GradientBuffer::variables.
+  virtual void on_ready(std::size_t variable) = 0;
+
+ protected:
+  ~ReadyListener() = default;
+};
 
 bool is_same_memory(const TensorView& a, const TensorView& b);
 
 /// Sums of gradients and statistics over the shards of a rank. Each variable's gradient is added up by itself, as soon
 /// as a shard has it, in the tree of fixed_order_sum: so models may take one shard after the other, or all of them
 /// layer by layer.
-class ShardSums final : private GradientBuffer::Listener {
+class ShardSums final : private ReadyListener {
  public:
   ShardSums() = default;
   ShardSums(const ShardSums&) = delete;

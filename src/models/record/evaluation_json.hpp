@@ -15,9 +15,9 @@ inline void add_evaluation(nlohmann::ordered_json& json, const Observer::Evaluat
                            const std::string& prefix = {}) {
   json[prefix + "loss"] = found.loss;
   if (found.bits_per_byte) json["bits_per_byte"] = *found.bits_per_byte;
-  if (found.regression) {
-    json[prefix + "r2"] = found.regression->r_squared;
-    json[prefix + "mean_absolute_error"] = found.regression->mean_absolute_error;
+  if (found.r_squared) {
+    json[prefix + "r2"] = *found.r_squared;
+    json[prefix + "mean_absolute_error"] = *found.mean_absolute_error;
   } else {
     json[prefix + "accuracy"] = found.accuracy;
   }

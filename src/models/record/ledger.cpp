@@ -249,13 +249,13 @@ std::vector<std::string> Ledger::values_in(const std::filesystem::path& shards_p
   return values;
 }
 
-std::uint64_t digest_of_weights(const VariableStore& store) {
+std::uint64_t digest_of_weights(VariableStore& store) {
   const auto counts = [](const detail::VariableState& state) {
     return state.synchronization == Variable::Synchronization::on_write ||
            state.aggregation == Variable::Aggregation::mean;
   };
   std::vector<Variable> weights;
-  for (const auto& state : store.variables())
+  for (const auto& state : inside(store).variables())
     if (state->segment && counts(*state)) weights.push_back(handle_of<MirroredVariable>(state));
   return weights_digest(weights);
 }

@@ -66,7 +66,7 @@ struct Ledger {
 
 /// LOCAL. Of all mirrored variables and of all that are averaged when they are read, such as moving averages, in order
 /// of creation. Of the latter, this rank's components: `fit` keeps them the same on every rank.
-std::uint64_t digest_of_weights(const VariableStore& store);
+std::uint64_t digest_of_weights(VariableStore& store);
 
 /// Adds lines. One at a time, under the lock of the run's folder. Failures are a CheckpointError that begins with
 /// `name` and the file's path.

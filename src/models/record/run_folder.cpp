@@ -17,15 +17,15 @@ namespace lockstep {
 namespace {
 
 /// ConfigError if a file would be replaced or removed that no run has written.
-void require_own_files(const RunLayout& layout, const RunRecord::Names& names) {
+void require_own_files(const RunLayout& layout, const RunRecord::Options& options) {
   const auto name_of = [&](const std::filesystem::path& path) {
-    return fmt::format("{} {}", names.folder, path.string());
+    return fmt::format("{} {}", options.folder_name, path.string());
   };
   bool has_run = false;
   for (const auto& path : {layout.description(), moved_away(layout.description())})
     has_run |= !read_description(path, name_of(path)).empty();
   (void)Timeline::find(layout.timeline(), name_of(layout.timeline()));
-  (void)LedgerFile::find({layout.ledger(), layout.ledger_of_shards()}, 0, names.folder);
+  (void)LedgerFile::find({layout.ledger(), layout.ledger_of_shards()}, 0, options.folder_name);
   if (has_run) return;
   // They have no beginning of their own, and only a run whose description is there has them.
   std::error_code none;
@@ -39,11 +39,11 @@ void require_own_files(const RunLayout& layout, const RunRecord::Names& names) {
 
 }  // namespace
 
-std::shared_ptr<ExclusiveUse> lock_run_folder(const std::filesystem::path& folder, const RunRecord::Names& names,
-                                              RunStart start) {
-  const std::string name = fmt::format("{} {}", names.folder, folder.string());
+std::shared_ptr<ExclusiveUse> lock_run_folder(const RunRecord::Options& options, RunStart start) {
+  const std::filesystem::path& folder = options.folder;
+  const std::string name = fmt::format("{} {}", options.folder_name, folder.string());
   require_writable_folder(folder, name);
-  require_own_files(RunLayout{folder}, names);
+  require_own_files(RunLayout{folder}, options);
   std::shared_ptr<ExclusiveUse> use = lock_folder(folder, name);
   finish_move_over(RunLayout{folder}.description());
   if (start == RunStart::may_resume) return use;
@@ -52,7 +52,7 @@ std::shared_ptr<ExclusiveUse> lock_run_folder(const std::filesystem::path& folde
     std::error_code none;
     if (std::filesystem::exists(std::filesystem::symlink_status(file, none)))
       throw ConfigError{fmt::format("{}: holds a run already; expected {}, which goes on with it, or another folder",
-                                    name, names.resume)};
+                                    name, options.resume_name)};
   }
   return use;
 }

@@ -37,7 +37,6 @@ enum class RunStart : std::uint8_t { anew, may_resume };
 /// it cannot be written, if another process uses it, if it holds a run that this one does not go on with, or a file
 /// that the run would replace and none has written; CheckpointError if a file cannot be read. The message begins with
 /// the name of the folder or of the file. Blocks as ExclusiveUse does.
-std::shared_ptr<ExclusiveUse> lock_run_folder(const std::filesystem::path& folder, const RunRecord::Names& names,
-                                              RunStart start);
+std::shared_ptr<ExclusiveUse> lock_run_folder(const RunRecord::Options& options, RunStart start);
 
 }  // namespace lockstep

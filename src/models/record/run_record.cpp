@@ -31,19 +31,19 @@ namespace lockstep {
 class RunRecord::Files {
  public:
   /// Opens them, and notes the start of the run. Before anything is changed, everything has been read.
-  Files(const Options& options, OrderedJson ranks) : layout_{options.folder}, names_{options.names} {
+  Files(const Options& options, OrderedJson ranks) : layout_{options.folder}, options_{options} {
     const std::int64_t before = options.resume_after.value_or(0);
     step_ = before;
     Earlier earlier;
     if (!options.folder.empty()) {
-      use_ = lock_run_folder(options.folder, names_, options.resume_after ? RunStart::may_resume : RunStart::anew);
-      if (options.trace) require_own_trace(layout_.trace(), names_.folder);
+      use_ = lock_run_folder(options, options.resume_after ? RunStart::may_resume : RunStart::anew);
+      if (options.trace) require_own_trace(layout_.trace(), options_.folder_name);
       earlier = read_earlier(before);
     }
     if (!options.metrics.empty())
-      metrics_.emplace(options.metrics, before, names_.metrics);
+      metrics_.emplace(options.metrics, before, options_.metrics_name);
     else if (use_)
-      metrics_.emplace(layout_.metrics(), before, names_.folder);
+      metrics_.emplace(layout_.metrics(), before, options_.folder_name);
     if (metrics_) samples_before_ = metrics_->samples_before();
     if (!use_) return;
     begin(options, std::move(ranks), earlier);
@@ -165,13 +165,13 @@ class RunRecord::Files {
   };
 
   std::string name_of(const std::filesystem::path& file) const {
-    return fmt::format("{} {}", names_.folder, file.string());
+    return fmt::format("{} {}", options_.folder_name, file.string());
   }
 
   Earlier read_earlier(std::int64_t steps) const {
     return {.description = read_description(layout_.description(), name_of(layout_.description())),
             .timeline = Timeline::find(layout_.timeline(), name_of(layout_.timeline())),
-            .ledger = LedgerFile::find({layout_.ledger(), layout_.ledger_of_shards()}, steps, names_.folder)};
+            .ledger = LedgerFile::find({layout_.ledger(), layout_.ledger_of_shards()}, steps, options_.folder_name)};
   }
 
   void open_ledger(const Options& options, LedgerFile::Kept kept) {
@@ -183,7 +183,7 @@ class RunRecord::Files {
       return;
     }
     ledger_.emplace(LedgerFile::Paths{layout_.ledger(), layout_.ledger_of_shards()}, std::move(kept),
-                    parse_object(options.ledger, "RunRecord::Options::ledger"), names_.folder);
+                    parse_object(options.ledger, "RunRecord::Options::ledger"), options_.folder_name);
   }
 
   void begin(const Options& options, OrderedJson ranks, const Earlier& earlier) {
@@ -210,13 +210,13 @@ class RunRecord::Files {
   void write_description() {
     use_->require_not_lost();
     const std::string text = description_.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + '\n';
-    NewFile file{layout_.description(), names_.folder};
+    NewFile file{layout_.description(), options_.folder_name};
     file.write(std::as_bytes(std::span{text}));
     file.commit();
   }
 
   RunLayout layout_;
-  Names names_;
+  Options options_;
   std::shared_ptr<ExclusiveUse> use_;  ///< of the folder; null without one
   std::optional<MetricsFile> metrics_;
   std::optional<Timeline> timeline_;

@@ -15,11 +15,12 @@ namespace lockstep {
 /// The file of the optimizers' state.
 inline constexpr std::string_view optimizer_file = "optimizer.safetensors";
 
+enum class FilesOf { everything, weights };
+
 /// LOCAL, on the chief.
-inline std::vector<TensorFile> files_of(const StrategyValues& values,
-                                        CheckpointManager::Parts parts = CheckpointManager::Parts::all) {
+inline std::vector<TensorFile> files_of(const StrategyValues& values, FilesOf parts = FilesOf::everything) {
   std::vector<TensorFile> files{{std::string{weights_file}, values.variables()}};
-  if (parts == CheckpointManager::Parts::all) files.push_back({std::string{optimizer_file}, values.optimizer_state()});
+  if (parts == FilesOf::everything) files.push_back({std::string{optimizer_file}, values.optimizer_state()});
   return files;
 }
 

@@ -46,7 +46,7 @@ bool has_tensor(const Manifest& manifest, std::string_view file, std::string_vie
 /// In what the training of a checkpoint differs from that of `options`. Empty if in nothing that counts.
 std::string other_training(const Manifest& manifest, const CheckpointManager::Options& options) {
   TrainingFacts facts = manifest.training;
-  if (options.restores == CheckpointManager::Parts::weights)
+  if (options.weights_only)
     std::erase_if(facts, [&](const auto& fact) {
       return std::ranges::find(options.training, fact.first, &TrainingFacts::value_type::first) ==
              options.training.end();
@@ -60,7 +60,7 @@ std::string told_compression(const std::string& compression) {
 
 /// Warns of what changes results, and does not make another training.
 void compare_arithmetic(const ReadCheckpoint& read, const CheckpointManager::Options& options) {
-  if (options.restores == CheckpointManager::Parts::weights) return;
+  if (options.weights_only) return;
   const auto& [path, there] = read;
   if (there.kernels != options.kernels)
     log::warning(fmt::format("checkpoint {} was computed by {}, and goes on with {}: low-order bits may differ",
@@ -85,7 +85,7 @@ std::optional<int> fits_before_in(const ProgramState& state) {
 /// CheckpointError if the program cannot go on from the checkpoint's state.
 void require_state(const std::filesystem::path& checkpoint, const Manifest& manifest,
                    const CheckpointManager::Options& options) {
-  if (options.restores == CheckpointManager::Parts::all && !fits_before_in(manifest.state))
+  if (!options.weights_only && !fits_before_in(manifest.state))
     fail_checkpoint(checkpoint.string(),
                     fmt::format("its state has '{}' as \"{}\"; expected how many calls of fit there were",
                                 excerpt(manifest.state.at(detail::FitProgress::fits_before_name)),
@@ -102,7 +102,7 @@ void require_state(const std::filesystem::path& checkpoint, const Manifest& mani
 ReadCheckpoint read_values(const std::filesystem::path& checkpoint, const Manifest& manifest,
                            const CheckpointManager::Options& options, StrategyValues& values) {
   require_state(checkpoint, manifest, options);
-  auto files = files_of(values, options.restores);
+  auto files = files_of(values, options.weights_only ? FilesOf::weights : FilesOf::everything);
   SharedCounter shared;
   std::vector<std::vector<Tensor>> tensors;
   for (TensorFile& file : files) {
@@ -326,7 +326,7 @@ std::optional<CheckpointManager::Resumed> CheckpointManager::restore(
     const auto found = read(values);
     if (!found) return std::nullopt;
     compare_arithmetic(*found, options_);
-    if (options_.restores == Parts::all) {
+    if (!options_.weights_only) {
       resumed_ = std::make_unique<const Origin>(Origin{found->path, found->manifest.step, found->manifest.training});
       writer_->begin_anew();
     }
@@ -342,7 +342,7 @@ std::optional<CheckpointManager::Resumed> CheckpointManager::restore(
   const auto& [folder, step, state, best] = *restored;
   best_ = best ? std::make_unique<const CheckpointLoss>(*best) : nullptr;
   Resumed resumed{step, state, folder};
-  if (options_.restores == Parts::all) {
+  if (!options_.weights_only) {
     inside(strategy_).group().meeting().continue_after(static_cast<std::uint64_t>(step));
     note_progress(strategy_, resumed);
   } else if (const auto& progress = inside(strategy_.store()).fit_progress()) {

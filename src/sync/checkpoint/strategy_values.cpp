@@ -17,6 +17,7 @@
 #include "core/control/tag.hpp"
 #include "core/device/devices.hpp"
 #include "core/tensor/digest.hpp"
+#include "core/values/walks.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/reduce/slice_map.hpp"
@@ -63,16 +64,16 @@ void for_own_slices(detail::StoreSegment& segment, const std::string& name, cons
 }
 
 /// What all ranks are about to send each other of `held`.
-std::string names_of(const std::vector<VariableStore::OptimizerState>& held) {
+std::string names_of(const std::vector<detail::OptimizerState>& held) {
   std::string names;
-  for (const VariableStore::OptimizerState& state : held) names += state.name + ", ";
+  for (const detail::OptimizerState& state : held) names += state.name + ", ";
   return names;
 }
 
 }  // namespace
 
 StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_{strategy} {
-  for (const auto& state : strategy.store().variables()) {
+  for (const auto& state : inside(strategy.store()).variables()) {
     if (!state->saved) continue;
     variables_.push_back(handle_of<MirroredVariable>(state));
     (void)variables_.back().for_reading(state->dtype, here);
@@ -80,7 +81,7 @@ StrategyValues::StrategyValues(Strategy& strategy, const Here& here) : strategy_
   detail::announcing_failure(inside(strategy).group().meeting(), here, [&] { inside(strategy.store()).bring_home(); });
   std::ranges::copy_if(variables_, std::back_inserter(sync_on_read_), is_sync_on_read);
   for (const Variable& variable : sync_on_read_) combined_.push_back(Tensor::zeros(variable.dtype(), variable.shape()));
-  for (VariableStore::OptimizerState& state : strategy.store().optimizer_state()) {
+  for (detail::OptimizerState& state : inside(strategy.store()).optimizer_state()) {
     if (const auto& part = state.in_slices) {
       const auto same = [&](const SlicedSlot& each) {
         return each.segment == part->segment && each.name == part->slot;
@@ -127,7 +128,7 @@ void StrategyValues::gather_held(const Here& here) {
 void StrategyValues::spread_held(const Here& here) {
   const bool was_set = strategy_.broadcast_object(held_was_set_, here).value();
   inside(strategy_).agree(TagKind::broadcast, here, names_of(held_));
-  for (const auto& [holder, values] : strategy_.store().held_values())
+  for (const auto& [holder, values] : inside(strategy_.store()).held_values())
     inside(strategy_).reductions().broadcast(values, 0);
   strategy_.stream().synchronize();  // the host's plane and a GPU's never move tensors at the same time
   for (std::size_t i = 0; was_set && i < held_.size(); ++i) {
@@ -174,7 +175,7 @@ void StrategyValues::spread_slices(const Here& here) {
   strategy_.stream().synchronize();
 }
 
-const StrategyValues::SlicedSlot& StrategyValues::slot_of(const VariableStore::OptimizerState::InSlices& state) const {
+const StrategyValues::SlicedSlot& StrategyValues::slot_of(const detail::OptimizerState::InSlices& state) const {
   return *std::ranges::find_if(
       sliced_, [&](const SlicedSlot& each) { return each.segment == state.segment && each.name == state.slot; });
 }
@@ -192,7 +193,7 @@ std::vector<NamedTensor> StrategyValues::variables() const {
 std::vector<NamedTensor> StrategyValues::optimizer_state() const {
   std::vector<NamedTensor> tensors;
   auto next = of_held_.begin();
-  for (VariableStore::OptimizerState& state : strategy_.store().optimizer_state())
+  for (detail::OptimizerState& state : inside(strategy_.store()).optimizer_state())
     if (state.in_slices) {
       const TensorView whole = slot_of(*state.in_slices).whole.view();
       const TensorView value = whole.slice(state.in_slices->first, state.value.count()).reshaped(state.value.shape());
@@ -220,7 +221,7 @@ void StrategyValues::set(std::span<const NamedTensor> homes, std::span<const Ten
 }
 
 void StrategyValues::spread(const Here& here) {
-  if (!strategy_.store().held_values().empty()) spread_held(here);
+  if (!inside(strategy_.store()).held_values().empty()) spread_held(here);
   if (!sliced_.empty()) spread_slices(here);
   strategy_.rebroadcast(here);
   if (combined_.empty()) return;

@@ -10,6 +10,7 @@
 #include <lockstep/sync/strategy/variable_store.hpp>
 
 #include "sync/checkpoint/tensor_file.hpp"
+#include "sync/strategy/variable_state.hpp"
 
 namespace lockstep {
 
@@ -52,14 +53,14 @@ class StrategyValues {
   };
   /// What all ranks are about to send each other of them.
   std::string names_of_sliced() const;
-  const SlicedSlot& slot_of(const VariableStore::OptimizerState::InSlices& state) const;
+  const SlicedSlot& slot_of(const detail::OptimizerState::InSlices& state) const;
 
   Strategy& strategy_;
-  std::vector<Variable> variables_;                  ///< in the order of their creation
-  std::vector<Variable> sync_on_read_;               ///< of these
-  std::vector<Tensor> combined_;                     ///< their values
-  std::vector<VariableStore::OptimizerState> held_;  ///< state held only by a rank other than the chief
-  std::vector<Tensor> of_held_;                      ///< its values, on the host of the chief
+  std::vector<Variable> variables_;           ///< in the order of their creation
+  std::vector<Variable> sync_on_read_;        ///< of these
+  std::vector<Tensor> combined_;              ///< their values
+  std::vector<detail::OptimizerState> held_;  ///< state held only by a rank other than the chief
+  std::vector<Tensor> of_held_;               ///< its values, on the host of the chief
   std::vector<SlicedSlot> sliced_;
   bool held_was_set_ = false, sliced_was_set_ = false;  ///< on the chief
 };

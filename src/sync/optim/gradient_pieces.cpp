@@ -8,6 +8,7 @@
 #include "core/base/element_type.hpp"
 #include "sync/reduce/messages.hpp"
 #include "sync/strategy/held_slices.hpp"
+#include "sync/strategy/variable_state.hpp"
 
 namespace lockstep::detail {
 namespace {

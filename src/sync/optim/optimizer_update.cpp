@@ -10,6 +10,7 @@
 #include "sync/optim/live_optimizers.hpp"
 #include "sync/optim/parts_of_threads.hpp"
 #include "sync/optim/plan.hpp"
+#include "sync/strategy/variable_state.hpp"
 #include "sync/update/update_kernels.hpp"
 
 namespace lockstep {

@@ -19,8 +19,8 @@ bool is_sealed_mirrored(const VariableState& variable) {
 
 }  // namespace
 
-Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike, const Here& here) {
-  for (const auto& variable : store.variables())
+Attestation::Attestation(VariableStore& store, std::span<const SyncOnReadVariable> alike, const Here& here) {
+  for (const auto& variable : inside(store).variables())
     if (is_sealed_mirrored(*variable)) add(handle_of<MirroredVariable>(variable), here);
   for (const SyncOnReadVariable& variable : alike) {
     if (inside(variable).state().owner != &store)
@@ -28,12 +28,12 @@ Attestation::Attestation(const VariableStore& store, std::span<const SyncOnReadV
           fmt::format("{}variable {} is another strategy's", Call{"attest", here}.text(), variable.label())};
     add(variable, here);
   }
-  for (const VariableStore::OptimizerState& state : store.optimizer_state())
+  for (const detail::OptimizerState& state : inside(store).optimizer_state())
     if (!state.holder && !state.in_slices) add(fmt::format("optimizer state '{}'", state.name), state.value);
 }
 
-Attestation::Attestation(const VariableStore& store, const Here& here) {
-  for (const auto& variable : store.variables())
+Attestation::Attestation(VariableStore& store, const Here& here) {
+  for (const auto& variable : inside(store).variables())
     if (is_sealed_mirrored(*variable) && variable->trainable) add(handle_of<MirroredVariable>(variable), here);
 }
 

@@ -22,10 +22,10 @@ class Attestation {
  public:
   /// LOCAL, after VariableStore::bring_home. Waits for all work on the variables' device. ContextError for a variable
   /// that is not the store's or has no memory.
-  Attestation(const VariableStore& store, std::span<const SyncOnReadVariable> alike, const Here& here);
+  Attestation(VariableStore& store, std::span<const SyncOnReadVariable> alike, const Here& here);
 
   /// The sealed trainable variables alone. After VariableStore::bring_values_home.
-  Attestation(const VariableStore& store, const Here& here);
+  Attestation(VariableStore& store, const Here& here);
 
   /// At the end of `step`, one of the first: compares gradients that it was given too, and says how variables differ.
   void add(const FirstStepNotes& notes, std::uint64_t step);

@@ -5,6 +5,8 @@
 
 #include <lockstep/sync/strategy/variable_store.hpp>
 
+#include "sync/strategy/variable_state.hpp"
+
 namespace lockstep::detail {
 
 /// A library that keeps values of variables, or optimizer state, in memory of its own, such as LibTorch. Code that uses
@@ -20,7 +22,7 @@ class ExternalValues {
   virtual void bring_state_home() = 0;
 
   /// Optimizer state beside the store's own. The views are valid until the next `bring_state_home`.
-  virtual std::vector<VariableStore::OptimizerState> state() = 0;
+  virtual std::vector<detail::OptimizerState> state() = 0;
 
   /// Call it after values or state were written. The library continues with them.
   virtual void take_over() = 0;

@@ -13,10 +13,10 @@ FitProgress& FitProgress::of(VariableStore& store) {
   return *progress;
 }
 
-std::int64_t FitProgress::optimizer_steps(const VariableStore& store) {
+std::int64_t FitProgress::optimizer_steps(VariableStore& store) {
   const std::string counter = step_counter("");
   std::int64_t steps = 0;
-  for (const VariableStore::OptimizerState& state : store.optimizer_state())
+  for (const detail::OptimizerState& state : inside(store).optimizer_state())
     if (state.name.ends_with(counter)) steps += store.counted(state.name);
   return steps;
 }
@@ -29,7 +29,7 @@ std::map<std::string, std::string> FitProgress::saved() const {
   return saved;
 }
 
-const std::optional<FitProgress::Restored>& FitProgress::restored(const VariableStore& store) {
+const std::optional<FitProgress::Restored>& FitProgress::restored(VariableStore& store) {
   if (restored_ && restored_->optimizer_steps != optimizer_steps(store)) restored_.reset();
   return restored_;
 }

@@ -30,7 +30,7 @@ class LOCKSTEP_PARTS_API FitProgress {
   static FitProgress& of(VariableStore& store);
 
   /// The steps that the optimizers of a store have made, all together.
-  static std::int64_t optimizer_steps(const VariableStore& store);
+  static std::int64_t optimizer_steps(VariableStore& store);
 
   // --- for checkpoints ---
 
@@ -45,7 +45,7 @@ class LOCKSTEP_PARTS_API FitProgress {
   // --- for `fit` ---
 
   /// Nothing if the program has trained on by itself since.
-  const std::optional<Restored>& restored(const VariableStore& store);
+  const std::optional<Restored>& restored(VariableStore& store);
 
   /// How many have begun.
   int fits() const { return fits_; }

@@ -6,6 +6,7 @@
 
 #include "core/control/announced_failure.hpp"
 #include "core/control/tag.hpp"
+#include "core/values/walks.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/strategy_core.hpp"
 
@@ -29,15 +30,21 @@ void Strategy::compare(const std::string& text, const Here& here) {
   agree(TagKind::compare, here, text);
 }
 
-std::vector<std::byte> Strategy::broadcast_bytes(const std::string& layout, const MakeBytes& make, const Here& here) {
+void Strategy::broadcast_into(detail::AnyValue received, const std::function<void(const Send&)>& make,
+                              const Here& here) {
   detail::require_not_another(*this, {"broadcast_object", here});
   require_not_captured(here);
   MeetingPoint& meeting = core_->group.meeting();
-  const std::string text = "broadcast_object of " + layout;
+  const std::string text = "broadcast_object of " + detail::layout_text(received.type);
   std::vector<std::byte> bytes;
+  const auto take = [&] {
+    std::span<const std::byte> left{bytes};
+    detail::take_bytes(received.type, received.address, left);
+  };
   if (core_->group.rank() == 0) {
     const auto alone = meeting.working_alone();
-    bytes = detail::announcing_failure(meeting, make);
+    detail::announcing_failure(
+        meeting, [&] { make([&](const void* value) { detail::append_bytes(received.type, value, bytes); }); });
     agree(TagKind::broadcast, here, text);
   } else {
     agree(TagKind::broadcast, here, text);
@@ -53,10 +60,10 @@ std::vector<std::byte> Strategy::broadcast_bytes(const std::string& layout, cons
   detail::announcing_failure(meeting, [&] { bytes.resize(static_cast<std::size_t>(first.size)); });
   const std::size_t sent = std::min(bytes.size(), first.bytes.size());
   std::copy_n(first.bytes.begin(), sent, bytes.begin());
-  if (sent == bytes.size()) return bytes;
+  if (sent == bytes.size()) return take();
   agree(TagKind::broadcast, here, "memory for " + text);  // else the others would wait for a rank without memory
   broadcast(std::span{bytes}.subspan(sent));
-  return bytes;
+  take();
 }
 
 }  // namespace lockstep

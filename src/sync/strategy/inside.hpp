@@ -17,6 +17,7 @@
 #include "core/base/parts.hpp"
 #include "core/order/shares.hpp"
 #include "sync/strategy/held_slices.hpp"
+#include "sync/strategy/variable_state.hpp"
 
 namespace lockstep {
 
@@ -64,6 +65,31 @@ struct detail::Inside<VariableStore> {
 
   /// How far `fit` has come, also by a restored checkpoint. Null until there is something to say.
   std::shared_ptr<FitProgress>& fit_progress() const { return store.fit_progress_; }
+
+  // The strategy makes the agreements.
+
+  /// The Variable::name of the next variable that asks for the name `asked`.
+  std::string unique_name(const std::string& asked) const { return store.unique_name(asked); }
+  void add(std::shared_ptr<VariableState> variable) const { store.add(std::move(variable)); }
+  /// In order of creation.
+  const std::vector<std::shared_ptr<VariableState>>& variables() const { return store.variables_; }
+  bool has_unsealed() const { return store.sealed_ < store.variables_.size(); }
+  /// The sizes, in bytes, of the flat buffers for gradients that the next `seal` needs. The same on every rank.
+  std::vector<std::size_t> gradient_bytes() const { return store.gradient_bytes(); }
+  /// Lays out the unsealed variables in reverse order of creation (roughly the order in which a backward pass finishes)
+  /// and copies their initial values. Returns the flat values of the new memory. `gradients` are zeroed buffers, which
+  /// the variables keep; the store allocates those that are empty or missing.
+  std::vector<TensorView> seal(std::vector<Buffer> gradients = {}) const { return store.seal(std::move(gradients)); }
+  /// Moves the gradients of the last `seal` to memory that the store allocates, and resets them to zero.
+  void reallocate_gradients() const { store.reallocate_gradients(); }
+  /// The flat values, for writing, of the sealed mirrored variables that every rank updates.
+  std::vector<TensorView> mirrored_values() const { return store.mirrored_values(); }
+  /// The same of the variables that one rank alone updates. The key is that rank.
+  std::map<int, std::vector<TensorView>> held_values() const { return store.held_values(); }
+  /// All optimizer state: the slots of variables in order of creation, the counters, then that of other libraries.
+  std::vector<OptimizerState> optimizer_state() const { return store.optimizer_state(); }
+  /// The same state as a few pieces of flat memory, except what one rank alone holds and what is held in slices.
+  std::vector<TensorView> optimizer_values() const { return store.optimizer_values(); }
 
   /// Before the first `seal`: the ranks share the update of trainable variables that all of them update, if those that
   /// are sealed together take more than 64 KiB.
@@ -124,6 +150,12 @@ struct detail::Inside<ReplicaContext> {
   void declared_step(std::string_view batch, const std::function<void(Reductions&, AgreedRegion&)>& fn,
                      Here here = Here::current()) const {
     context.declared_step(batch, fn, here);
+  }
+
+  /// COLL. As ReplicaContext::all_reduce_async of `leaves`, which are arranged as `structure` says.
+  std::shared_ptr<StartedReduction> start(ReduceOp op, std::vector<Leaf> leaves, std::string_view structure,
+                                          const Here& here) const {
+    return context.start(op, std::move(leaves), structure, here);
   }
 
   /// The context of a thread outside every scope.

@@ -5,11 +5,18 @@
 #include <lockstep/sync/strategy/strategy.hpp>
 
 #include "core/control/tag.hpp"
+#include "core/values/walks.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/inside.hpp"
 #include "sync/strategy/reduced_leaves.hpp"
 
 namespace lockstep::detail {
+
+void ReduceCall::reduce(AnyValue value) const {
+  std::vector<Leaf> leaves = leaves_in(value.type, value.address);
+  reduce(leaves, structure_of(value.type, value.address));
+  set_leaves(value.type, value.address, leaves);
+}
 
 void ReduceCall::reduce(std::vector<Leaf>& leaves, std::string_view structure) const {
   require_cross_replica(strategy, {name, here});
@@ -24,11 +31,16 @@ void ReduceCall::reduce(std::vector<Leaf>& leaves, std::string_view structure) c
   }
 }
 
-void ReduceCall::require_value_itself(bool is_mirrored) const {
+void ReduceCall::reduce_itself(AnyValue value, bool is_mirrored) const {
   require_cross_replica(strategy, {name, here});
   require_reducible(op, DType::f64);  // a sum or a mean, whatever the value
   const int replicas = strategy.num_replicas_in_sync();
-  if (op == ReduceOp::mean || (!is_mirrored && replicas == 1)) return;
+  if (op == ReduceOp::mean) return;
+  if (!is_mirrored && replicas == 1) {
+    std::vector<Leaf> leaves = leaves_in(value.type, value.address);
+    copy_leaves(leaves, strategy.stream());
+    return set_leaves(value.type, value.address, leaves);
+  }
   const std::string begin = Call{name, here}.text();
   constexpr std::string_view refusal = "value cannot be reduced with the given reduce op";
   if (is_mirrored)
@@ -37,10 +49,6 @@ void ReduceCall::require_value_itself(bool is_mirrored) const {
   throw InvalidArgument{
       fmt::format("{}A non-distributed {} {}: it does not say what each of the {} replicas adds, as a PerReplica does",
                   begin, refusal, name_of(op), replicas)};
-}
-
-void ReduceCall::copy(std::vector<Leaf>& leaves) const {
-  copy_leaves(leaves, strategy.stream());
 }
 
 }  // namespace lockstep::detail

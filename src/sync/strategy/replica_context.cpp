@@ -7,6 +7,7 @@
 
 #include "core/control/meeting_point.hpp"
 #include "core/control/tag.hpp"
+#include "core/values/walks.hpp"
 #include "sync/reduce/operand_text.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/context_stack.hpp"
@@ -75,7 +76,7 @@ class StartedReduction {
   std::exception_ptr failure_;
 };
 
-std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Here& here) {
+void wait_for(std::shared_ptr<StartedReduction>& started, AnyValue result, const Here& here) {
   const Call call{"PendingReduction::wait", here};
   if (!started) throw ContextError{call.text() + "its result has been taken, or it has been moved from"};
   ReplicaContext* const context = started->context();
@@ -85,9 +86,9 @@ std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Her
   inside(strategy).require_not_captured();
   if (!started->is_finished()) inside(strategy).group().meeting().make_open_sum();
   inside(*context).erase(started);
-  std::vector<Leaf> leaves = started->take_leaves();
+  const std::vector<Leaf> leaves = started->take_leaves();
   started.reset();
-  return leaves;
+  set_leaves(result.type, result.address, leaves);
 }
 
 }  // namespace detail
@@ -140,31 +141,38 @@ void ReplicaContext::declared_step(std::string_view batch, const std::function<v
   fn(inside(strategy()).reductions(), region);
 }
 
-void ReplicaContext::all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
-                                       std::string_view structure, const Here& here) {
+void ReplicaContext::reduce(std::string_view method, ReduceOp op, detail::AnyValue nest, const Here& here) {
   const detail::Call call{method, here};
   detail::require_current(*this, call);
   inside(strategy()).require_not_captured(here);
+  std::vector<detail::Leaf> leaves = detail::leaves_in(nest.type, nest.address);
   detail::ReducedLeaves reduced{call, op, leaves, strategy().stream()};
   declared_merge(
-      reduced.text(method, structure), [&](Reductions& reductions) { reduced.all_reduce(reductions); }, here);
+      reduced.text(method, detail::structure_of(nest.type, nest.address)),
+      [&](Reductions& reductions) { reduced.all_reduce(reductions); }, here);
+  detail::set_leaves(nest.type, nest.address, leaves);
 }
 
-void ReplicaContext::gather_leaves(std::vector<detail::Leaf>& leaves, std::string_view structure, const Here& here) {
+void ReplicaContext::gather(detail::AnyValue nest, const Here& here) {
   const detail::Call call{"all_gather", here};
   detail::require_current(*this, call);
   inside(strategy()).require_not_captured(here);
   std::vector<Tensor> tensors;
-  for (const detail::Leaf& leaf : leaves) tensors.push_back(std::get<Tensor>(leaf));
+  for (const detail::Leaf& leaf : detail::leaves_in(nest.type, nest.address)) tensors.push_back(std::get<Tensor>(leaf));
   detail::require_rows(call, tensors);
   declared_merge(
-      fmt::format("{}: {}{}", call.name, rows_text(tensors), structure),
+      fmt::format("{}: {}{}", call.name, rows_text(tensors), detail::structure_of(nest.type, nest.address)),
       [&](Reductions& reductions) { reductions.all_gather(tensors); }, here);
-  std::ranges::move(tensors, leaves.begin());
+  detail::set_leaves(nest.type, nest.address, std::vector<detail::Leaf>(tensors.begin(), tensors.end()));
 }
 
-std::shared_ptr<detail::StartedReduction> ReplicaContext::start_leaves(ReduceOp op, std::vector<detail::Leaf> leaves,
-                                                                       std::string_view structure, const Here& here) {
+std::shared_ptr<detail::StartedReduction> ReplicaContext::start(ReduceOp op, const detail::Description& type,
+                                                                const void* nest, const Here& here) {
+  return start(op, detail::leaves_in(type, nest), detail::structure_of(type, nest), here);
+}
+
+std::shared_ptr<detail::StartedReduction> ReplicaContext::start(ReduceOp op, std::vector<detail::Leaf> leaves,
+                                                                std::string_view structure, const Here& here) {
   const detail::Call call{"all_reduce_async", here};
   detail::require_current(*this, call);
   inside(strategy()).require_not_captured();

@@ -176,8 +176,8 @@ std::shared_ptr<detail::VariableState> Strategy::create(Variable::Options option
         fmt::format("variable '{}' {} ({}, {}, aggregation {})", options.name, describe(state->initial.view()),
                     options.trainable ? "trainable" : "not trainable", name_of(synchronization),
                     name_of(options.aggregation)));
-  state->name = core_->store.unique_name(options.name);
-  core_->store.add(state);
+  state->name = inside(core_->store).unique_name(options.name);
+  inside(core_->store).add(state);
   return state;
 }
 
@@ -187,14 +187,14 @@ void Strategy::seal(Here here) {
   MeetingPoint& meeting = core_->group.meeting();
   std::vector<Buffer> gradients;
   std::string failure;
-  for (const std::size_t bytes : core_->store.gradient_bytes()) {
+  for (const std::size_t bytes : inside(core_->store).gradient_bytes()) {
     SharedAllocation shared = core_->reductions->allocate_shared(bytes);
     if (failure.empty()) failure = std::move(shared.failure);
     gradients.push_back(std::move(shared.memory));
   }
   const bool shares = std::ranges::any_of(gradients, [](const Buffer& memory) { return memory.data() != nullptr; });
   const std::vector<TensorView> values =
-      announcing_failure(meeting, [&] { return core_->store.seal(std::move(gradients)); });
+      announcing_failure(meeting, [&] { return inside(core_->store).seal(std::move(gradients)); });
   // Before the broadcast, where the others would wait for a rank without memory.
   const auto [unshared, unused] =
       meeting.agree_any(TagKind::seal, core_->id, here, "memory", {!failure.empty(), false});
@@ -213,7 +213,7 @@ void Strategy::stop_sharing(const std::string& failure, const Here& here) {
   if (lowest.front() == rank)
     log::warning(fmt::format("gradients are summed by messages, not in shared memory, which this rank does not get: {}",
                              failure));
-  announcing_failure(core_->group.meeting(), [&] { core_->store.reallocate_gradients(); });
+  announcing_failure(core_->group.meeting(), [&] { inside(core_->store).reallocate_gradients(); });
   agree(TagKind::seal, here, "memory");
 }
 
@@ -221,15 +221,15 @@ void Strategy::rebroadcast(Here here) {
   detail::require_cross_replica(*this, {"rebroadcast", here});
   announcing_failure(core_->group.meeting(), here, [&] { inside(core_->store).bring_home(); });
   std::string text = "rebroadcast";
-  for (const VariableStore::OptimizerState& state : core_->store.optimizer_state()) text += ", " + state.name;
+  for (const detail::OptimizerState& state : inside(core_->store).optimizer_state()) text += ", " + state.name;
   agree(TagKind::seal, here, text);
   // Other libraries may write and read the variables on streams of their own.
   synchronize_device(stream().kind());
-  std::vector<TensorView> values = core_->store.mirrored_values();
-  const std::vector<TensorView> state = core_->store.optimizer_values();
+  std::vector<TensorView> values = inside(core_->store).mirrored_values();
+  const std::vector<TensorView> state = inside(core_->store).optimizer_values();
   values.insert(values.end(), state.begin(), state.end());
   if (!values.empty()) core_->reductions->broadcast(values, 0);
-  for (const auto& [holder, held] : core_->store.held_values()) core_->reductions->broadcast(held, holder);
+  for (const auto& [holder, held] : inside(core_->store).held_values()) core_->reductions->broadcast(held, holder);
   stream().synchronize();
   announcing_failure(core_->group.meeting(), here, [&] { inside(core_->store).written(); });
   core_->first_steps.begin_again();
@@ -270,7 +270,7 @@ void Strategy::run_replica(const Here& place, const std::function<std::string(Re
   Core& core = *core_;  // `fn` may move this strategy
   MeetingPoint& meeting = core.group.meeting();
   const Here here = Here::current();
-  if (meeting.depth() == 0 && core.store.has_unsealed()) seal(place);
+  if (meeting.depth() == 0 && inside(core.store).has_unsealed()) seal(place);
   meeting.enter_run(place);
   std::string result;
   std::shared_ptr<detail::FirstStepNotes> first_step;

@@ -82,6 +82,18 @@ void detail::WorkingCopy::refresh(const TensorView& values, std::int64_t first, 
   if (fresh_) convert(values, copy_.view().slice(first, values.count()), stream);
 }
 
+void VariableStore::FlatRange::values_changed() const {
+  segment->working_copy->refresh(values, first, *segment->stream);
+}
+
+Stream& VariableStore::FlatRange::stream() const {
+  return *segment->stream;
+}
+
+bool VariableStore::FlatRange::is_held_by(int rank) const {
+  return segment->holder.value_or(rank) == rank;
+}
+
 TensorView VariableStore::FlatRange::slot(std::string_view name) const {
   const std::int64_t at = segment->slices ? segment->slices->position_of(first, values.count()) : first;
   return slot_of(*segment, name).slice(at, values.count());
@@ -158,10 +170,6 @@ std::vector<std::size_t> VariableStore::gradient_bytes() const {
   for (const auto& segment : layout().made)
     if (segment->trainable) bytes.push_back(static_cast<std::size_t>(segment->count) * size_of(segment->dtype));
   return bytes;
-}
-
-std::vector<TensorView> VariableStore::seal() {
-  return seal(std::vector<Buffer>{});
 }
 
 std::vector<TensorView> VariableStore::seal(std::vector<Buffer> gradients) {
@@ -262,8 +270,8 @@ void VariableStore::written() const {
   for (const auto& external : external_values()) external->take_over();
 }
 
-std::vector<VariableStore::OptimizerState> VariableStore::optimizer_state() const {
-  std::vector<OptimizerState> all;
+std::vector<detail::OptimizerState> VariableStore::optimizer_state() const {
+  std::vector<detail::OptimizerState> all;
   for (const auto& variable : variables_) {
     if (!variable->segment) continue;
     const std::int64_t count = element_count(variable->shape);
@@ -272,14 +280,14 @@ std::vector<VariableStore::OptimizerState> VariableStore::optimizer_state() cons
       const bool is_here = !segment.slices && values.count() == segment.count;
       const TensorView value = is_here ? values.view().slice(variable->offset, count).reshaped(variable->shape)
                                        : TensorView{nullptr, variable->shape, variable->dtype, segment.values.device()};
-      OptimizerState& state =
-          all.emplace_back(OptimizerState{fmt::format("{}@{}", variable->name, slot), value, variable->holder});
+      detail::OptimizerState& state =
+          all.emplace_back(detail::OptimizerState{fmt::format("{}@{}", variable->name, slot), value, variable->holder});
       if (segment.slices) state.in_slices = {&segment, slot, variable->offset};
     }
   }
   for (const auto& [name, value] : counters_) all.push_back({name, value.view()});
   for (const auto& external : external_values())
-    for (OptimizerState& state : external->state()) all.push_back(std::move(state));
+    for (detail::OptimizerState& state : external->state()) all.push_back(std::move(state));
   return all;
 }
 
@@ -290,7 +298,7 @@ std::vector<TensorView> VariableStore::optimizer_values() const {
       if (!segment->holder && !segment->slices) all.push_back(values.view());
   for (const auto& [name, value] : counters_) all.push_back(value.view());
   for (const auto& external : external_values())
-    for (OptimizerState& state : external->state()) all.push_back(std::move(state.value));
+    for (detail::OptimizerState& state : external->state()) all.push_back(std::move(state.value));
   return all;
 }
 

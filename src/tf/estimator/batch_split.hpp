@@ -2,10 +2,20 @@
 #pragma once
 
 #include <string>
+#include <variant>
+#include <vector>
 
-#include <lockstep/tf/estimator/batch_rows.hpp>
+#include <lockstep/core/tensor/sparse_tensor.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
+#include <lockstep/core/values/leaves.hpp>
 
 namespace lockstep::detail {
+
+/// The tensors of a batch, in place.
+using RowTensors = std::vector<std::variant<Tensor*, SparseTensor*>>;
+
+/// Those of a BatchOfRows.
+RowTensors tensors_in(AnyValue batch);
 
 /// Replaces the tensors by the piece of replica `replica` of `replicas`: dense ones in the same memory, sparse ones in
 /// new memory. `of_device` is the stream of this rank's device. InvalidArgument if tensors have no rows or different

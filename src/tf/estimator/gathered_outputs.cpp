@@ -9,6 +9,8 @@
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
 
+#include "core/values/walks.hpp"
+
 namespace lockstep::detail {
 namespace {
 
@@ -57,9 +59,9 @@ Parts parts_of(const EstimatorSpec& spec) {
   for (const auto& [key, tensor] : spec.predictions) add(Part::prediction, {}, key, tensor);
   for (const auto& [name, output] : spec.export_outputs) {
     if (const auto* const predict = std::get_if<EstimatorSpec::PredictOutput>(&output)) {
-      for (const auto& [key, tensor] : predict->outputs) add(Part::output, name, key, tensor);
+      for (const auto& [key, tensor] : *predict) add(Part::output, name, key, tensor);
     } else if (const auto* const regression = std::get_if<EstimatorSpec::RegressionOutput>(&output)) {
-      add(Part::value, name, {}, regression->value);
+      add(Part::value, name, {}, *regression);
     } else {
       const auto& [scores, classes] = std::get<EstimatorSpec::ClassificationOutput>(output);
       if (scores) add(Part::scores, name, {}, *scores);
@@ -86,11 +88,9 @@ void put(const Place& place, Tensor tensor, EstimatorSpec& spec) {
   switch (part) {
     case Part::prediction: spec.predictions[key] = std::move(tensor); break;
     case Part::output:
-      std::get<EstimatorSpec::PredictOutput>(spec.export_outputs[name]).outputs[key] = std::move(tensor);
+      std::get<EstimatorSpec::PredictOutput>(spec.export_outputs[name])[key] = std::move(tensor);
       break;
-    case Part::value:
-      std::get<EstimatorSpec::RegressionOutput>(spec.export_outputs[name]).value = std::move(tensor);
-      break;
+    case Part::value: std::get<EstimatorSpec::RegressionOutput>(spec.export_outputs[name]) = std::move(tensor); break;
     case Part::scores:
       std::get<EstimatorSpec::ClassificationOutput>(spec.export_outputs[name]).scores = std::move(tensor);
       break;
@@ -138,13 +138,14 @@ OutputOutlines outlines_of_all(const EstimatorSpec& spec, const Parts& parts, Re
   for (const auto& [place, tensor] : parts) own.tensors[place] = {tensor.dtype(), tensor.device(), tensor.shape()};
   for (const auto& [name, output] : spec.export_outputs) own.exports[name] = static_cast<std::uint8_t>(output.index());
   std::vector<std::byte> bytes;
-  append_object(own, bytes);
+  append_bytes(description_of<OutputOutlines>(), &own, bytes);
   const std::span<const std::uint8_t> numbers{reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
   const Tensor gathered = context.all_gather(Tensor::from(numbers, {std::ssize(numbers)}), here);
 
   OutputOutlines all;
   for (std::span<const std::byte> left{gathered.view().data(), gathered.view().bytes()}; !left.empty();) {
-    const OutputOutlines one = take_object<OutputOutlines>(left);
+    OutputOutlines one;
+    take_bytes(description_of<OutputOutlines>(), &one, left);
     for (const auto& [name, kind] : one.exports)
       if (all.exports.emplace(name, kind).first->second != kind)
         throw MismatchError{fmt::format("the replicas export different kinds of output as '{}'", name)};

@@ -8,6 +8,7 @@
 
 #include "core/cluster/counted.hpp"
 #include "core/control/tag.hpp"
+#include "core/values/walks.hpp"
 #include "sync/strategy/inside.hpp"
 #include "tf/estimator/batch_split.hpp"
 #include "tf/estimator/tower_call.hpp"
@@ -56,16 +57,18 @@ ReplicatedTowers::ReplicatedTowers(Strategy& strategy, const ReplicateOptions& o
 
 ReplicatedTowers::~ReplicatedTowers() = default;
 
-EstimatorSpec ReplicatedTowers::call(EstimatorSpec::Mode mode, const Batch& batch,
+EstimatorSpec ReplicatedTowers::call(EstimatorSpec::Mode mode, AnyValue features, const std::optional<AnyValue>& labels,
                                      const std::function<EstimatorSpec(Tower&)>& model_fn, const Here& here) {
+  const auto nested = [](const AnyValue& batch) { return structure_of(batch.type, batch.address); };
+  const RowTensors of_features = tensors_in(features), of_labels = labels ? tensors_in(*labels) : RowTensors{};
   EstimatorSpec spec;
   state_->address.strategy().run(
       [&](ReplicaContext& context) {
-        const std::string text = fmt::format("{} of {}{} and {}{}, {}", name_of(mode), describe(batch.features),
-                                             batch.features_in, batch.labels ? describe(*batch.labels) : "no labels",
-                                             batch.labels_in, text_of(state_->options));
-        split_batch(batch.features, batch.labels.value_or(RowTensors{}), context.replica_id_in_sync_group(),
-                    context.num_replicas_in_sync(), context.strategy().stream());
+        const std::string text = fmt::format("{} of {}{} and {}{}, {}", name_of(mode), describe(of_features),
+                                             nested(features), labels ? describe(of_labels) : "no labels",
+                                             labels ? nested(*labels) : "", text_of(state_->options));
+        split_batch(of_features, of_labels, context.replica_id_in_sync_group(), context.num_replicas_in_sync(),
+                    context.strategy().stream());
         inside(context.strategy()).agree(TagKind::merge, here, text);
         TowerCall call{*state_, context, mode, here};
         spec = call.finish(model_fn);

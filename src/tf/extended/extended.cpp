@@ -5,6 +5,7 @@
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/tf/extended/extended.hpp>
 
+#include "core/values/walks.hpp"
 #include "sync/group/replica_group.hpp"
 #include "sync/strategy/context_stack.hpp"
 #include "sync/strategy/inside.hpp"
@@ -53,8 +54,10 @@ bool StrategyExtended::is_here(OneReplica destination, const Here& here) const {
   return strategy().rank() == destination.id;
 }
 
-void StrategyExtended::broadcast(std::vector<detail::Leaf>& leaves, std::string_view more, const Here& here) const {
-  detail::broadcast_leaves(strategy(), {"broadcast_to", here}, leaves, more);
+void StrategyExtended::broadcast(detail::AnyValue nest, const Here& here) const {
+  std::vector<detail::Leaf> leaves = detail::leaves_in(nest.type, nest.address);
+  detail::broadcast_leaves(strategy(), {"broadcast_to", here}, leaves, detail::structure_of(nest.type, nest.address));
+  detail::set_leaves(nest.type, nest.address, leaves);
 }
 
 Tensor StrategyExtended::read_var(const Variable& variable, Here here) const {
@@ -72,14 +75,13 @@ StrategyExtended::Colocation::~Colocation() {
   detail::pop_colocated();
 }
 
-StrategyExtended::Colocation StrategyExtended::colocate_vars_with(const Variable& variable, Here here) const {
+void StrategyExtended::require_colocation(const Variable& variable, const Here& here) const {
   detail::require_scope(strategy(), {"colocate_vars_with", here});
   if (!variable_created_in_scope(variable))
     throw InvalidArgument{
         fmt::format("`colocate_vars_with` must only be passed a variable created in this `Strategy::scope()`, that of "
                     "{}, not {}",
                     strategy().name(), detail::operand_text(variable))};
-  return Colocation{variable};
 }
 
 bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {

@@ -1,11 +1,15 @@
 // Reducing the results of `map`.
+#include <cstddef>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/tf/extended/extended.hpp>
 
+#include "core/values/walks.hpp"
 #include "sync/reduce/arithmetic.hpp"
 #include "sync/reduce/reductions.hpp"
 #include "sync/strategy/inside.hpp"
@@ -57,20 +61,29 @@ std::vector<detail::Leaf> sum_of_items(std::span<const std::vector<detail::Leaf>
   return sums;
 }
 
-}  // namespace
-
-void detail::require_item_each(const ReduceCall& call, std::int64_t items) {
+/// A rank without an item cannot tell the shapes of its part.
+void require_item_each(const detail::ReduceCall& call, std::int64_t items) {
   const int replicas = call.strategy.num_replicas_in_sync();
   if (items < replicas)
     throw InvalidArgument{fmt::format(
         "{}the map has {} items for {} replicas, and one without an item cannot tell the shapes of its part; "
         "expected an item for each, or plain numbers",
-        Call{call.name, call.here}.text(), items, replicas)};
+        detail::Call{call.name, call.here}.text(), items, replicas)};
 }
 
-std::vector<detail::Leaf> detail::reduce_mapped(const ReduceCall& reduction,
-                                                std::span<const std::vector<Leaf>> of_items,
-                                                std::span<const std::string> structures, std::int64_t items) {
+}  // namespace
+
+void detail::reduce_mapped(const ReduceCall& reduction, const Description& type, void* first, std::size_t count,
+                           std::int64_t items) {
+  if (type.kind != Description::Kind::number) require_item_each(reduction, items);
+  std::vector<std::vector<Leaf>> of_items;
+  std::vector<std::string> structures;
+  for (std::size_t i = 0; i < count; ++i) {
+    const void* const item = static_cast<const std::byte*>(first) + i * type.size;
+    of_items.push_back(leaves_in(type, item));
+    structures.push_back(structure_of(type, item));
+  }
+
   const Call call{reduction.name, reduction.here};
   Strategy& strategy = reduction.strategy;
   require_cross_replica(strategy, call);
@@ -88,7 +101,7 @@ std::vector<detail::Leaf> detail::reduce_mapped(const ReduceCall& reduction,
   if (reduction.op == ReduceOp::mean)
     for (const Leaf& leaf : sums)
       divide(dense(leaf).view(), static_cast<int>(items), stream_for(dense(leaf), strategy.stream()));
-  return sums;
+  set_leaves(type, first, sums);
 }
 
 }  // namespace lockstep

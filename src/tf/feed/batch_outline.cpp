@@ -1,10 +1,11 @@
+#include "tf/feed/batch_outline.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <typeinfo>
 #include <utility>
 
 #include <lockstep/core/base/error.hpp>
-#include <lockstep/tf/feed/batch_outline.hpp>
 
 #include "core/base/digest.hpp"
 
@@ -15,31 +16,9 @@ std::int64_t number_of(const char* type) {
   return static_cast<std::int64_t>(digest_of(type));
 }
 
-/// As OutlineKey.
 bool is_outline_key(const Description& key) {
   const bool is_floating = key.carrier == DType::f32 || key.carrier == DType::f64 || key.type == typeid(long double);
   return (key.kind == Description::Kind::number && !is_floating) || key.type == typeid(std::string);
-}
-
-/// As needs_outline.
-bool has_outline(const Description& description) {
-  switch (description.kind) {
-    case Description::Kind::tensor:
-    case Description::Kind::slices: return true;
-    case Description::Kind::map: return is_outline_key(description.key());
-    case Description::Kind::list:
-    case Description::Kind::tuple:
-    case Description::Kind::record:
-      return std::ranges::any_of(description.parts, [](Description::Of part) { return has_outline(part()); });
-    case Description::Kind::number:
-    case Description::Kind::text:
-    case Description::Kind::leaf:
-    case Description::Kind::per_replica:
-    case Description::Kind::mirrored:
-    case Description::Kind::range:
-    case Description::Kind::other: return false;
-  }
-  return false;
 }
 
 class OutlineWriter {
@@ -89,38 +68,116 @@ class OutlineWriter {
   std::vector<std::int64_t> numbers_;
 };
 
+/// Decodes an outline, in the order in which it was written.
+class OutlineReader {
+ public:
+  OutlineReader(std::span<const std::int64_t> outline, Stream& stream) : left_{outline}, stream_{stream} {}
+
+  std::int64_t number() {
+    const std::int64_t number = left_.front();
+    left_ = left_.subspan(1);
+    return number;
+  }
+
+  void read(const Description& description, const void* value) {
+    if (!has_outline(description)) return;
+    void* const to = const_cast<void*>(value);
+    if (description.kind == Description::Kind::tensor) {
+      *static_cast<Tensor*>(to) = tensor();
+    } else if (description.kind == Description::Kind::slices) {
+      auto& slices = *static_cast<IndexedSlices*>(to);
+      slices.values = tensor();
+      slices.indices = tensor();
+      slices.dense_shape = shape();
+    } else {
+      const Description::Visit read_part = [&](const Description& of_part, const void* part, const void* key) {
+        if (key) read_key(description.key(), const_cast<void*>(key));
+        read(of_part, part);
+      };
+      if (!description.grows) return description.each(value, read_part);
+      for (std::int64_t left = number(); left > 0; --left) description.append(to, read_part);
+    }
+  }
+
+ private:
+  Shape shape() {
+    Shape shape;
+    for (std::int64_t left = number(); left > 0; --left) shape.push_back(number());
+    return shape;
+  }
+
+  /// With a first extent of 0. A tensor without extents holds 0.
+  Tensor tensor() {
+    const auto dtype = static_cast<DType>(number());
+    const auto device = static_cast<DeviceKind>(number());
+    Shape without_samples = shape();
+    if (!without_samples.empty()) without_samples.front() = 0;
+    return Tensor::zeros(dtype, std::move(without_samples), device == DeviceKind::cpu ? Stream::host() : stream_);
+  }
+
+  void read_key(const Description& description, void* key) {
+    if (description.kind == Description::Kind::number) {
+      const std::int64_t bytes = number();
+      std::memcpy(key, &bytes, std::min(description.size, sizeof bytes));
+    } else {
+      std::string& text = *static_cast<std::string*>(key);
+      for (std::int64_t left = number(); left > 0; --left) text += static_cast<char>(number());
+    }
+  }
+
+  std::span<const std::int64_t> left_;
+  Stream& stream_;
+};
+
 }  // namespace
 
-std::vector<std::int64_t> outline_at(const Description& description, const void* batch) {
-  OutlineWriter writer{description.type.name()};
-  writer.add(description, batch);
+bool has_outline(const Description& type) {
+  switch (type.kind) {
+    case Description::Kind::tensor:
+    case Description::Kind::slices: return true;
+    case Description::Kind::map: return type.append && is_outline_key(type.key());
+    case Description::Kind::list: return (type.append || !type.grows) && has_outline(type.parts.front()());
+    case Description::Kind::tuple:
+    case Description::Kind::record:
+      return std::ranges::any_of(type.parts, [](Description::Of part) { return has_outline(part()); });
+    case Description::Kind::number:
+    case Description::Kind::text:
+    case Description::Kind::leaf:
+    case Description::Kind::per_replica:
+    case Description::Kind::mirrored:
+    case Description::Kind::range:
+    case Description::Kind::other: return false;
+  }
+  return false;
+}
+
+std::vector<std::int64_t> outline_of(const Description& type, const void* batch) {
+  OutlineWriter writer{type.type.name()};
+  writer.add(type, batch);
   return writer.take();
 }
 
-OutlineReader::OutlineReader(std::span<const std::int64_t> outline, const char* type, Stream& stream)
-    : left_{outline}, stream_{stream} {
-  if (number() != number_of(type))
+void take_outline(const Description& type, void* batch, std::span<const std::int64_t> outline, Stream& stream) {
+  OutlineReader reader{outline, stream};
+  if (reader.number() != number_of(type.type.name()))
     throw MismatchError{"the batch of another replica is of another type; expected that all ask the same iterator"};
+  reader.read(type, batch);
 }
 
-std::int64_t OutlineReader::number() {
-  const std::int64_t number = left_.front();
-  left_ = left_.subspan(1);
-  return number;
+void visit_tensors(const Description& type, const void* value, const std::function<void(Tensor&)>& visit) {
+  if (type.kind == Description::Kind::tensor) {
+    visit(*const_cast<Tensor*>(static_cast<const Tensor*>(value)));
+  } else if (has_outline(type) && type.kind != Description::Kind::slices) {
+    type.each(value,
+              [&](const Description& of_part, const void* part, const void*) { visit_tensors(of_part, part, visit); });
+  }
 }
 
-Shape OutlineReader::shape() {
-  Shape shape;
-  for (std::int64_t left = number(); left > 0; --left) shape.push_back(number());
-  return shape;
-}
-
-Tensor OutlineReader::tensor() {
-  const auto dtype = static_cast<DType>(number());
-  const auto device = static_cast<DeviceKind>(number());
-  Shape without_samples = shape();
-  if (!without_samples.empty()) without_samples.front() = 0;
-  return Tensor::zeros(dtype, std::move(without_samples), device == DeviceKind::cpu ? Stream::host() : stream_);
+std::string describe_tensors(const Description& type, const void* value) {
+  std::string text;
+  visit_tensors(type, value,
+                [&](const Tensor& tensor) { text += (text.empty() ? "" : ", ") + lockstep::describe(tensor.view()); });
+  return text;
 }
 
 }  // namespace lockstep::detail

@@ -1,4 +1,4 @@
-#include <lockstep/tf/feed/distributed_input.hpp>
+#include "tf/feed/distributed_input.hpp"
 
 #include "core/control/announced_failure.hpp"
 #include "core/control/meeting_point.hpp"

@@ -1,3 +1,5 @@
+#include "tf/feed/draw_ahead.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -8,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
-#include <lockstep/tf/feed/draw_ahead.hpp>
 
 #include "core/control/meeting_point.hpp"
 #include "core/device/device.hpp"
@@ -18,6 +19,7 @@
 #include "sync/group/replica_group.hpp"
 #include "sync/strategy/context_stack.hpp"
 #include "sync/strategy/inside.hpp"
+#include "tf/feed/batch_outline.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -46,14 +48,20 @@ class Staging {
 };
 
 struct Item {
-  DrawnBatch drawn;
+  std::string what = {};
+  std::shared_ptr<void> batch = nullptr;  ///< null at the end
+  const Description* type;
   std::vector<Pinned> pinned = {};          ///< where its tensors are, or are copied from
   std::unique_ptr<Event> copied = nullptr;  ///< null until its tensors are on the device
 };
 
+void visit_tensors(const Item& item, const std::function<void(Tensor&)>& visit) {
+  if (item.batch) detail::visit_tensors(*item.type, item.batch.get(), visit);
+}
+
 /// Moves the batch's tensors in plain memory of the host to pinned memory.
 void pin(Item& item, Staging& staging) {
-  item.drawn.visit_tensors([&](Tensor& tensor) {
+  visit_tensors(item, [&](Tensor& tensor) {
     if (tensor.device() != DeviceKind::cpu || tensor.count() == 0) return;
     const TensorView view = tensor.view();
     const Pinned pinned = staging.take(view.bytes());
@@ -74,7 +82,7 @@ void wait_for(Stream& copies) noexcept {
 /// Enqueues the copies to the device, in memory for work on `compute`.
 void copy_to_device(Item& item, Stream& copies, Stream& compute) {
   std::vector<std::pair<Tensor, TensorView>> moves;
-  item.drawn.visit_tensors([&](Tensor& tensor) {
+  visit_tensors(item, [&](Tensor& tensor) {
     if (tensor.device() != DeviceKind::cpu) return;
     const Tensor there = Tensor::uninitialised(tensor.dtype(), tensor.shape(), compute);
     moves.emplace_back(std::exchange(tensor, there), there.view());
@@ -91,15 +99,11 @@ void copy_to_device(Item& item, Stream& copies, Stream& compute) {
 
 }  // namespace
 
-void require_prefetch(int batches) {
-  if (batches < 0) throw InvalidArgument{fmt::format("prefetch_batches is {}; expected 0 or more", batches)};
-}
-
 struct DrawAhead::Parts {
-  Parts(const StrategyAddress& address, int batches, std::function<DrawnBatch()> draw)
+  Parts(const StrategyAddress& address, int batches, const Description& type, Draw draw)
       : compute{address.strategy().stream()},
         staging{compute.kind() == DeviceKind::cpu ? nullptr : std::make_shared<Staging>(compute)},
-        work{work_of(address, std::move(draw), staging),
+        work{work_of(address, type, std::move(draw), staging),
              {.pieces = batches,
               // Simulated ranks take turns, in an order that a seed decides. A thread beside them would break both.
               .where = inside(address.strategy()).group().job().may_start_threads() ? WorkAhead::Where::on_thread
@@ -110,17 +114,18 @@ struct DrawAhead::Parts {
     if (staging) wait_for(staging->copies());
   }
 
-  static WorkAhead::Work work_of(const StrategyAddress& address, std::function<DrawnBatch()> draw,
+  static WorkAhead::Work work_of(const StrategyAddress& address, const Description& type, Draw draw,
                                  std::shared_ptr<Staging> staging) {
     const bool by_default = is_default(address.strategy());
-    return [address, by_default, draw = std::move(draw), staging = std::move(staging)] {
+    return [address, by_default, &type, draw = std::move(draw), staging = std::move(staging)] {
       // Each thread has a default strategy of its own.
       const StrategyAddress current = by_default ? StrategyAddress{default_strategy()} : address;
       const PushedFrame scope{{ContextMode::cross_replica, current}};
       const MeetingPoint::Apart apart{"in a source whose batches are prefetched"};
-      const auto item = std::make_shared<Item>(Item{draw()});
+      const auto item = std::make_shared<Item>(Item{.type = &type});
+      item->batch = draw(item->what);
       if (staging) pin(*item, *staging);
-      return WorkAhead::Made{item, item->drawn.batch == nullptr};
+      return WorkAhead::Made{item, item->batch == nullptr};
     };
   }
 
@@ -136,14 +141,15 @@ struct DrawAhead::Parts {
   WorkAhead work;
 };
 
-DrawAhead::DrawAhead(const StrategyAddress& address, int batches, std::function<DrawnBatch()> draw)
-    : parts_{std::make_unique<Parts>(address, batches, std::move(draw))} {}
+DrawAhead::DrawAhead(const StrategyAddress& address, int batches, const Description& type, Draw draw)
+    : parts_{std::make_unique<Parts>(address, batches, type, std::move(draw))} {}
 
 DrawAhead::~DrawAhead() = default;
 
-DrawnBatch DrawAhead::next() {
+std::shared_ptr<void> DrawAhead::next(std::string& what) {
   const auto item = std::static_pointer_cast<Item>(parts_->work.next());
-  if (!parts_->staging) return std::move(item->drawn);
+  what = std::move(item->what);
+  if (!parts_->staging) return std::move(item->batch);
   parts_->recycle();
   const auto to_device = [&](Item& each) {
     if (!each.copied) copy_to_device(each, parts_->staging->copies(), parts_->compute);
@@ -153,7 +159,7 @@ DrawnBatch DrawAhead::next() {
   parts_->work.visit_ready([&](void* piece) { to_device(*static_cast<Item*>(piece)); });
   inside(parts_->compute).wait(*item->copied);
   parts_->copying.emplace_back(std::move(item->pinned), std::move(item->copied));
-  return std::move(item->drawn);
+  return std::move(item->batch);
 }
 
 }  // namespace lockstep::detail

@@ -1,40 +1,100 @@
+#include <exception>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include <lockstep/core/base/error.hpp>
+#include <lockstep/sync/strategy/strategy.hpp>
 #include <lockstep/tf/feed/iterator.hpp>
+
+#include "tf/feed/batch_outline.hpp"
+#include "tf/feed/distributed_input.hpp"
+#include "tf/feed/feed.hpp"
 
 namespace lockstep::detail {
 
-InputContext input_context_of(Strategy& strategy) {
+InputContext input_context_of(const Strategy& strategy) {
   const int replicas = strategy.num_replicas_in_sync();
-  return InputContext{
-      {.num_input_pipelines = replicas, .input_pipeline_id = strategy.rank(), .num_replicas_in_sync = replicas}};
+  return InputContext{replicas, strategy.rank(), replicas};
 }
 
-void require_supported(InputOptions::ReplicationMode mode) {
-  if (mode != InputOptions::ReplicationMode::per_worker)
-    throw InvalidArgument{fmt::format("Input replication mode not supported: {}", static_cast<int>(mode))};
+AnySource required_source(AnySource source, std::string_view maker) {
+  if (!source) throw InvalidArgument{fmt::format("{} must return a source of batches", maker)};
+  return source;
 }
 
-bool is_by_element(InputOptions::AutoShard shard) {
-  switch (shard) {
-    case InputOptions::AutoShard::off: return false;
-    case InputOptions::AutoShard::by_element:
-    case InputOptions::AutoShard::automatic: return true;
-    case InputOptions::AutoShard::by_file: break;
+struct Feed::State {
+  StrategyAddress address;
+  const Description& type;
+  FeedPlan plan;
+  Draw draw = {};  ///< empty after the end of this rank's data
+  bool has_drawn = false;
+
+  Draw make_draw() const {
+    Draw begun = plan.start();
+    if (plan.prefetch_batches == 0) return begun;
+    const auto ahead = std::make_shared<DrawAhead>(address, plan.prefetch_batches, type, std::move(begun));
+    return [ahead](std::string& what) { return ahead->next(what); };
   }
-  throw InvalidArgument{fmt::format("{}; expected off, by_element or automatic",
-                                    shard == InputOptions::AutoShard::by_file
-                                        ? "`auto_shard` is by_file, and an input function has no files"
-                                        : fmt::format("`auto_shard` is {}", static_cast<int>(shard)))};
+};
+
+Feed::Feed(Strategy& strategy, const Description& type, const FeedPlan& plan, Here here)
+    : state_{std::make_unique<State>(State{StrategyAddress{strategy}, type, plan})} {
+  const auto offer = [&] {
+    if (plan.prefetch_batches < 0)
+      throw InvalidArgument{fmt::format("prefetch_batches is {}; expected 0 or more", plan.prefetch_batches)};
+    InputOffer iterator{.what = "an iterator over " + plan.describe(), .end = plan.end};
+    state_->draw = state_->make_draw();
+    return iterator;
+  };
+  agree_on_input(strategy, offer, here);
 }
 
-std::string describe_sharded(const std::string& dataset, InputOptions::AutoShard shard) {
-  return dataset + (is_by_element(shard) ? ", sharded by element" : "");
+Feed::Feed(Feed&&) noexcept = default;
+Feed& Feed::operator=(Feed&&) noexcept = default;
+Feed::~Feed() = default;
+
+std::shared_ptr<void> Feed::next(Here here) {
+  auto& [address, type, plan, draw, has_drawn] = *state_;
+  std::shared_ptr<void> own;
+  const auto offer = [&] {
+    InputOffer offered{.end = plan.end};
+    if (draw) own = draw(offered.what);
+    if (!own) draw = nullptr;
+    offered.any = own != nullptr;
+    if (has_outline(type)) {
+      if (own) offered.outline = outline_of(type, own.get());
+      offered.lacks_outline = !own;
+    }
+    return offered;
+  };
+  has_drawn = true;
+  const InputAnswer answer = agree_on_input(address.strategy(), offer, here);
+  if (!answer.goes_on) {
+    draw = nullptr;
+    return nullptr;
+  }
+  if (own) return own;
+  std::shared_ptr<void> blank = type.make_blank();
+  if (has_outline(type)) take_outline(type, blank.get(), answer.outline, address.strategy().stream());
+  return blank;
 }
 
-void refuse_source(std::string_view maker) {
-  throw InvalidArgument{fmt::format("{} must return a source of batches", maker)};
+void Feed::initialize(Here here) {
+  const Scope scope = state_->address.strategy().scope(here);
+  state_->has_drawn = false;
+  state_->draw = nullptr;  // whatever draws ahead ends before the input function is called
+  try {
+    state_->draw = state_->make_draw();
+  } catch (...) {
+    state_->draw = [failure = std::current_exception()](std::string&) -> std::shared_ptr<void> {
+      std::rethrow_exception(failure);
+    };
+  }
+}
+
+void Feed::begin(Here here) {
+  if (state_->has_drawn) initialize(here);
 }
 
 }  // namespace lockstep::detail

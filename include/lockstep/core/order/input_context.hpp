@@ -10,22 +10,14 @@ namespace lockstep {
 
 class LOCKSTEP_API InputContext {
  public:
-  /// One input pipeline per rank: there are as many pipelines as ranks, and the id is the rank. The defaults describe a
-  /// program without a strategy.
-  struct Pipeline {
-    int num_input_pipelines = 1;
-    int input_pipeline_id = 0;
-    int num_replicas_in_sync = 1;
-  };
+  /// There is one input pipeline per rank: as many as ranks, and the id is the rank. The defaults describe a program
+  /// without a strategy. InvalidArgument unless the numbers are positive and the id is in [0, num_input_pipelines).
+  InputContext(int num_input_pipelines, int input_pipeline_id, int num_replicas_in_sync);
+  InputContext() : InputContext{1, 0, 1} {}
 
-  InputContext() : InputContext{Pipeline{}} {}
-
-  /// InvalidArgument unless both numbers are positive and the id is in [0, num_input_pipelines).
-  explicit InputContext(Pipeline pipeline);
-
-  int num_input_pipelines() const { return pipeline_.num_input_pipelines; }
-  int input_pipeline_id() const { return pipeline_.input_pipeline_id; }
-  int num_replicas_in_sync() const { return pipeline_.num_replicas_in_sync; }
+  int num_input_pipelines() const { return num_input_pipelines_; }
+  int input_pipeline_id() const { return input_pipeline_id_; }
+  int num_replicas_in_sync() const { return num_replicas_in_sync_; }
 
   /// The number of rows that each replica takes of a global batch. InvalidArgument if it is not a whole number, or the
   /// global batch is not positive.
@@ -38,7 +30,7 @@ class LOCKSTEP_API InputContext {
   Range piece_of_batch(std::int64_t rows, std::int64_t global_batch_size) const;
 
  private:
-  Pipeline pipeline_;
+  int num_input_pipelines_, input_pipeline_id_, num_replicas_in_sync_;
 };
 
 }  // namespace lockstep

@@ -34,45 +34,21 @@ template <class T>
 struct Locality {
   using local = T;
   using merged = PerReplica<T>;
-  static local to_local(T value) { return value; }
-  static merged to_merged(T value) { return merged{std::move(value)}; }
 };
-
-template <>
-struct Locality<void> {
-  using local = void;
-  using merged = PerReplica<void>;
-};
-
 template <class T>
 struct Locality<PerReplica<T>> {
   using local = T;
   using merged = PerReplica<T>;
-  static local to_local(PerReplica<T> value) { return std::move(value).local(); }
-  static merged to_merged(PerReplica<T> value) { return value; }
 };
-
-template <>
-struct Locality<PerReplica<void>> {
-  using local = void;
-  using merged = PerReplica<void>;
-};
-
 template <class T>
 struct Locality<Mirrored<T>> {
   using local = T;
   using merged = Mirrored<T>;
-  static local to_local(Mirrored<T> value) { return std::move(value).value(); }
-  static merged to_merged(Mirrored<T> value) { return value; }
 };
-
-template <class T>
-  requires std::derived_from<T, Variable>
+template <std::derived_from<Variable> T>
 struct Locality<T> {
   using local = T;
   using merged = T;
-  static local to_local(T variable) { return variable; }
-  static merged to_merged(T variable) { return variable; }
 };
 
 template <class T>
@@ -84,30 +60,27 @@ template <RebuildsParts T>
 struct Locality<T> {
   using local = typename PartsOf<T>::template Each<local_t>;
   using merged = typename PartsOf<T>::template Each<merged_t>;
-  static local to_local(T nest) {
-    return map_parts<local>(nest, []<class P>(auto& part) { return Locality<P>::to_local(std::move(part)); });
-  }
-  static merged to_merged(T nest) {
-    return map_parts<merged>(nest, []<class P>(auto& part) { return Locality<P>::to_merged(std::move(part)); });
-  }
 };
 
-template <class Fn, class... T>
-struct Result {
-  using type = void;
-};
-template <class Fn, class... T>
-  requires std::invocable<Fn, T...>
-struct Result<Fn, T...> : std::invoke_result<Fn, T...> {};
+/// The value as View sees it, which is local_t or merged_t.
+template <template <class> class View, class T>
+View<T> as(T value) {
+  if constexpr (std::same_as<View<T>, T>) {
+    return value;
+  } else if constexpr (is_per_replica<T>) {
+    return std::move(value).local();
+  } else if constexpr (is_mirrored<T>) {
+    return std::move(value).value();
+  } else if constexpr (RebuildsParts<T>) {
+    return map_parts<View<T>>(value, []<class P>(auto&& part) { return detail::as<View, P>(std::move(part)); });
+  } else {
+    return View<T>{std::move(value)};
+  }
+}
 
-/// The result of `Fn` for arguments of the types T. Not std::invoke_result_t: a call that does not fit must fail on a
-/// named constraint, and some compilers evaluate a function's type before its constraints.
+/// What `Fn` returns for arguments of the types T, as a value.
 template <class Fn, class... T>
-using result_t = typename Result<Fn, T...>::type;
-
-/// The same without references: a copy of what `Fn` refers to.
-template <class Fn, class... T>
-using value_result_t = std::remove_cvref_t<result_t<Fn, T...>>;
+using value_result_t = std::remove_cvref_t<std::invoke_result_t<Fn, T...>>;
 
 /// The arguments of a call, in one parameter: the place of the call follows it as the last one.
 template <class... T>
@@ -115,16 +88,14 @@ struct Args {
   std::tuple<T...> values;
 };
 
-/// Calls `fn(first…, …)` with each of the arguments as this rank has it (local_t). The arguments are destroyed
-/// afterwards, so R must be a value if `fn` may return a reference to one of them.
-template <class R, class Fn, class... T, class... First>
-R invoke_local(Fn&& fn, Args<T...>& arguments, First&&... first) {
-  return std::apply(
-      [&](T&... each) -> R {
-        return std::invoke(std::forward<Fn>(fn), std::forward<First>(first)...,
-                           Locality<T>::to_local(std::move(each))...);
-      },
-      arguments.values);
+/// Calls `fn(first…, …)` with each of the arguments as View sees it. The arguments are destroyed afterwards, so R must
+/// be a value if `fn` may return a reference to one of them.
+template <template <class> class View, class R, class Fn, class... T, class... First>
+R invoke_as(Fn&& fn, Args<T...>& arguments, First&&... first) {
+  const auto call = [&](T&... each) -> R {
+    return std::invoke(std::forward<Fn>(fn), std::forward<First>(first)..., detail::as<View, T>(std::move(each))...);
+  };
+  return std::apply(call, arguments.values);
 }
 
 }  // namespace detail

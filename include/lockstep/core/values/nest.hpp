@@ -7,11 +7,6 @@
 //     template <template <class> class To>
 //     using Each = std::deque<To<T>>;
 //   };
-//
-// Walking a nest then takes a few lines. This adds up its numbers:
-//
-//   double sum = 0;
-//   for_each_leaf(nest, [&](double number) { sum += number; });
 #pragma once
 
 #include <array>
@@ -41,55 +36,31 @@ namespace detail {
 template <class T>
 concept NestedStruct = requires { Nest<T>::members; };
 
-template <class Member>
-struct MemberType;
-template <class Owner, class T>
-struct MemberType<T Owner::*> {
-  using type = T;
-};
-
-/// Calls `body.template operator()<M...>()` with the types of the named members.
-template <NestedStruct T, class Body>
-constexpr decltype(auto) with_member_types(Body&& body) {
-  return std::apply(
-      [&](auto... member) -> decltype(auto) {
-        return body.template operator()<typename MemberType<decltype(member)>::type...>();
-      },
-      Nest<T>::members);
-}
-
 /// How a T is made of parts. Not defined for types without parts. There are two kinds:
 ///
 /// - In a list, any number of parts have one type, `Part`. `count(list)` says how many there are, and `each(list,
 ///   visit)` calls `visit(part)` in order. If parts have keys, `Key` is their type, and `visit(key, part)` is called.
 ///   `add(list, part)`, or `add(list, key, part)`, appends a part, keys in order; in a list without `add`, the type
 ///   fixes the number of parts.
-/// - Otherwise `Types` is a TypeList of the parts' types, and `tie(nest)` a tuple of references to them.
+/// - Otherwise `tie(nest)` is a tuple of references to the parts.
 ///
 /// `Each<To>` is the same shape with parts of the types To<T>. Without it, a T stays whole in a merge function: a
 /// PerReplica<T>.
 template <class T>
 struct PartsOf;
 
-template <class... T>
-struct TypeList {};
-
 template <class T>
 concept ListOfParts = requires { typename PartsOf<T>::Part; };
 template <class T>
 concept KeyedParts = ListOfParts<T> && requires { typename PartsOf<T>::Key; };
 template <class T>
-concept FixedParts = requires { typename PartsOf<T>::Types; };
+concept FixedParts = requires(T& nest) { PartsOf<T>::tie(nest); };
 
 /// A list whose number of parts is not in its type.
 template <class T>
 concept GrowingParts =
-    ListOfParts<T> &&
-    (
-        requires(T& list, typename PartsOf<T>::Part part) { PartsOf<T>::add(list, std::move(part)); } ||
-        requires(T& list, typename PartsOf<T>::Key key, typename PartsOf<T>::Part part) {
-          PartsOf<T>::add(list, std::move(key), std::move(part));
-        });
+    KeyedParts<T> ||
+    (ListOfParts<T> && requires(T& list, typename PartsOf<T>::Part part) { PartsOf<T>::add(list, std::move(part)); });
 
 template <class T>
 concept HasParts = ListOfParts<T> || FixedParts<T>;
@@ -149,40 +120,29 @@ struct PartsOf<std::map<K, T>> {
 
 /// No `Each`: the parts that a merge function would get may have no default constructor.
 template <class T, std::size_t size>
-struct PartsOf<std::array<T, size>> {
-  using Part = T;
-
-  static std::size_t count(const std::array<T, size>&) { return size; }
-  static void each(auto& array, const auto& visit) {
-    for (auto& part : array) visit(part);
-  }
+struct PartsOf<std::array<T, size>> : Sequence<std::array<T, size>> {
+  static void add() = delete;  // the type fixes the number of parts
 };
 
-template <class... T>
-struct PartsOf<std::tuple<T...>> {
-  using Types = TypeList<T...>;
-  template <template <class> class To>
-  using Each = std::tuple<To<T>...>;
-
+struct TupleOfParts {
   static auto tie(auto& tuple) {
     return std::apply([](auto&... part) { return std::tie(part...); }, tuple);
   }
 };
-
+template <class... T>
+struct PartsOf<std::tuple<T...>> : TupleOfParts {
+  template <template <class> class To>
+  using Each = std::tuple<To<T>...>;
+};
 template <class A, class B>
-struct PartsOf<std::pair<A, B>> {
-  using Types = TypeList<A, B>;
+struct PartsOf<std::pair<A, B>> : TupleOfParts {
   template <template <class> class To>
   using Each = std::pair<To<A>, To<B>>;
-
-  static auto tie(auto& pair) { return std::tie(pair.first, pair.second); }
 };
 
 /// The members that the Nest names. No `Each`: a struct's members have the types that they have.
 template <NestedStruct T>
 struct PartsOf<T> {
-  using Types = decltype(with_member_types<T>([]<class... M>() { return TypeList<M...>{}; }));
-
   static auto tie(auto& nest) {
     return std::apply([&](auto... member) { return std::tie(nest.*member...); }, Nest<T>::members);
   }
@@ -194,77 +154,27 @@ constexpr auto with_part_types(Body body) {
   if constexpr (ListOfParts<T>) {
     return body.template operator()<typename PartsOf<T>::Part>();
   } else {
-    return [&]<class... P>(TypeList<P...>) { return body.template operator()<P...>(); }(typename PartsOf<T>::Types{});
-  }
-}
-
-/// Calls `visit` with each part of `nest`, in order: sequences by position, maps by key.
-template <class Value, class Visit>
-void for_each_part(Value& nest, const Visit& visit) {
-  using T = std::remove_const_t<Value>;
-  if constexpr (KeyedParts<T>) {
-    PartsOf<T>::each(nest, [&](const auto&, auto& part) { visit(part); });
-  } else if constexpr (ListOfParts<T>) {
-    PartsOf<T>::each(nest, visit);
-  } else {
-    std::apply([&](auto&... part) { (visit(part), ...); }, PartsOf<T>::tie(nest));
-  }
-}
-
-/// Calls `visit` with each leaf of `nest` in that order. A leaf is a value without parts.
-template <class Value, class Visit>
-void for_each_leaf(Value& nest, const Visit& visit) {
-  if constexpr (HasParts<std::remove_const_t<Value>>) {
-    for_each_part(nest, [&](auto& part) { for_each_leaf(part, visit); });
-  } else {
-    visit(nest);
+    using Parts = std::type_identity<decltype(PartsOf<T>::tie(std::declval<T&>()))>;
+    return [&]<class... P>(std::type_identity<std::tuple<P&...>>) { return body.template operator()<P...>(); }(Parts{});
   }
 }
 
 /// A nest of type Made in the shape of `nest`. Each part, of type P, becomes `make.template operator()<P>(part)`.
-template <class Made, class Value, class Make>
-Made map_parts(Value& nest, const Make& make) {
-  using T = std::remove_const_t<Value>;
+template <class Made, HasParts T, class Make>
+Made map_parts(T& nest, const Make& make) {
   if constexpr (FixedParts<T>) {
     // Braces: the only call syntax whose arguments are evaluated in order.
-    return std::apply(
-        [&]<class... P>(P&... part) { return Made{make.template operator()<std::remove_const_t<P>>(part)...}; },
-        PartsOf<T>::tie(nest));
+    return std::apply([&]<class... P>(P&... part) { return Made{make.template operator()<P>(part)...}; },
+                      PartsOf<T>::tie(nest));
   } else {
     using P = typename PartsOf<T>::Part;
     Made made;
-    if constexpr (requires { made.reserve(0); }) made.reserve(PartsOf<T>::count(nest));
     if constexpr (KeyedParts<T>) {
       PartsOf<T>::each(
-          nest, [&](const auto& key, auto& part) { PartsOf<Made>::add(made, key, make.template operator()<P>(part)); });
+          nest, [&](const auto& key, P& part) { PartsOf<Made>::add(made, key, make.template operator()<P>(part)); });
     } else {
       PartsOf<T>::each(nest, [&](auto&& part) { PartsOf<Made>::add(made, make.template operator()<P>(part)); });
     }
-    return made;
-  }
-}
-
-/// A nest that is read from a source, in order: `read.count()` parts for a list that grows, each after
-/// `read.template key<K>()` if it has a key, and `read.template part<P>()` for each part. Members that a Nest does not
-/// name have their defaults.
-template <HasParts T, class Read>
-T read_parts(Read&& read) {
-  if constexpr (GrowingParts<T>) {
-    T made;
-    for (std::size_t left = read.count(); left > 0; --left) {
-      if constexpr (KeyedParts<T>) {
-        auto key = read.template key<typename PartsOf<T>::Key>();
-        PartsOf<T>::add(made, std::move(key), read.template part<typename PartsOf<T>::Part>());
-      } else {
-        PartsOf<T>::add(made, read.template part<typename PartsOf<T>::Part>());
-      }
-    }
-    return made;
-  } else if constexpr (FixedParts<T> && RebuildsParts<T>) {
-    return with_part_types<T>([&]<class... P>() { return T{read.template part<P>()...}; });
-  } else {
-    T made{};
-    for_each_part(made, [&]<class P>(P& part) { part = read.template part<P>(); });
     return made;
   }
 }

@@ -102,7 +102,7 @@ struct FitResult {
 /// for a sample depends on them. A rank then needs memory for the activations and gradients of all its shards at once.
 ///
 /// An attestation covers weights, optimizer state and moving averages, and is part of the agreement that ends its step.
-/// If they differ, `observer` is told, and every rank throws DriftError. The first steps attest too
+/// If they differ, calls Observer::on_drift, and every rank throws DriftError. The first steps attest too
 /// (FitOptions::attest_first, which replaces the number given to Strategy::attest_first).
 ///
 /// An audit finds a rank that reads or computes something else than others would: wrong data, or a processor that errs.
@@ -118,7 +118,7 @@ struct FitResult {
 /// The digests of a recorded step (Observer::Digests) travel in its last sum too. The rank then looks at each of its
 /// shards, which may take longer than all at once, but has the same bits.
 ///
-/// If the loss of a step or of an evaluation is no finite number, the run ends: after `observer` has seen the loss,
+/// If the loss of a step or of an evaluation is not finite, the run ends: after `observer` has seen the loss,
 /// every rank throws DivergenceError, which names the step, its learning rate and its gradient norm. All ranks decide
 /// alike, from the reduced loss. With OnDivergence::proceed, replica 0 logs one warning and the run continues.
 ///
@@ -132,12 +132,12 @@ struct FitResult {
 ///   - if the checkpoint was saved after steps and has no such state (save_checkpoint, or a loop of your own);
 ///   - if it was saved in a later run than this one;
 ///   - if `start` differs from its state.
-/// CheckpointError if its state is no state of a run. None of this applies if weights alone were restored
-/// (load_weights, CheckpointManager::Parts), since a new training begins with them, or if the program has made steps of
-/// its own since the restore.
+/// CheckpointError if the state cannot be that of a run. None of this applies if weights alone were restored
+/// (load_weights, CheckpointManager::Options::weights_only), since a new training begins with them, or if the program
+/// has made steps of its own since the restore.
 ///
 /// If a rank asks for an early end (Strategy::request_stop), all ranks stop after the step under way and the evaluation
-/// that is due after it, and `observer` is told (Observer::on_stop). Resuming from the state that was reported
+/// that is due after it, and Observer::on_stop is called. Resuming from the state that was reported
 /// last repeats no step and skips none. If the ranks know of the request before the first step, none is made. After
 /// the last step there is nothing to stop.
 ///

@@ -42,15 +42,6 @@ class LOCKSTEP_API Observer {
 
   /// After an evaluation on the test set, or on its first samples (FitOptions::evaluation_samples).
   struct Evaluation {
-    /// How well numbers were predicted.
-    struct Regression {
-      /// 1 - (sum of squared errors) / (sum of squared distances of the labels from their mean): 1 if every prediction
-      /// is exact, 0 if predicting the mean would be as good. NaN if all labels are equal, or differ too little to show
-      /// in the rounded sum of their squares.
-      double r_squared = 0;
-      double mean_absolute_error = 0;  ///< in the unit of the labels in the data
-    };
-
     /// During an evaluation.
     struct Progress {
       std::int64_t step;     ///< Evaluation::step
@@ -63,19 +54,24 @@ class LOCKSTEP_API Observer {
     std::int64_t step;   ///< 0 if the weights come from elsewhere
     std::int64_t epoch;  ///< 0 outside of a training
     std::int64_t samples;
-    double loss;                           ///< mean per label, by weight
-    std::optional<double> bits_per_byte;   ///< the loss in bits (text only)
-    double accuracy;                       ///< correctly predicted labels, divided by the weight of all labels
-    std::optional<Regression> regression;  ///< of a model that predicts numbers, instead of an accuracy
-    double seconds;                        ///< duration of the evaluation
+    double loss;                          ///< mean per label, by weight
+    std::optional<double> bits_per_byte;  ///< the loss in bits (text only)
+    double accuracy;                      ///< correctly predicted labels, divided by the weight of all labels
+    // Of a model that predicts numbers, instead of an accuracy.
+    /// 1 - (sum of squared errors) / (sum of squared distances of the labels from their mean): 1 if every prediction is
+    /// exact, 0 if predicting the mean would be as good. NaN if all labels are equal, or differ too little to show in
+    /// the rounded sum of their squares.
+    std::optional<double> r_squared;
+    std::optional<double> mean_absolute_error;  ///< in the unit of the labels in the data
+    double seconds;                             ///< duration of the evaluation
   };
 
   /// Where the time of the replicas went, and which of them the others waited for. The same on every rank.
   ///
-  /// A replica is busy from the moment when all leave an agreement or a sum over the ranks until it arrives at the next
-  /// one, and waits from then until all leave that one. So the time that it loses because of another is in `waiting`,
-  /// and a replica that is busy for longer than the fastest one has kept that one waiting. Sums over the ranks are in
-  /// `waiting` too. A delay that hits one replica now and another then makes all of them wait, and none of them late.
+  /// Agreements and sums over the ranks divide the time. After one, a replica is busy until it arrives at the next;
+  /// then it waits until all have arrived. So `waiting` holds the time that it loses because of others, and the replica
+  /// that is busy longest keeps the others waiting. Sums over the ranks are in `waiting` too. A delay that hits one
+  /// replica now and another then makes all of them wait, and none of them late.
   ///
   /// Only a rank's main thread counts. What it waits for in its other threads, such as one that loads batches, counts
   /// as if it did that work itself. A GPU's passes count as backward, except the time in which they are launched.
@@ -96,8 +92,7 @@ class LOCKSTEP_API Observer {
       /// Of these seconds, those in which it was ready to run and had no processor, because other processes or threads
       /// had it (Linux's run delay). 0 where the kernel does not count that.
       double queued;
-      /// How much longer it was busy than the least busy replica, divided by the seconds that passed: how much of the
-      /// time that one waited for it.
+      /// How much longer it was busy than the least busy replica, as a fraction of the seconds that passed.
       double late;
       /// The part in which its excess over the least time of any replica is largest: "data". Empty if it is not late.
       std::string mostly;
@@ -143,15 +138,13 @@ class LOCKSTEP_API Observer {
   virtual void on_evaluating(const Evaluation::Progress& /*progress*/) {}
   virtual void on_evaluation(const Evaluation& /*report*/) {}
 
-  /// After an evaluation or an attestation, and at the end of the run after everything else. Not where a run ends
-  /// early.
+  /// After an evaluation or an attestation, and last of all at the end of the run, unless it ends early.
   virtual void on_parts(const Parts& /*report*/) {}
 
   /// At the end of a step, after its evaluation, if there is one.
   virtual void on_step_end(const State& /*state*/) {}
 
-  /// After `on_step_end` of the last step that is made, if that is not the last of the run because a rank asked for an
-  /// early end.
+  /// After the last `on_step_end` of a run that ends early because a rank asked for it.
   virtual void on_stop(const State& /*state*/) {}
 
   /// The replicas were found to differ at the end of `step` (from 1); the run ends.

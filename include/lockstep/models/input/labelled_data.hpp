@@ -18,10 +18,6 @@ namespace lockstep {
 struct LOCKSTEP_API LabelledData {
   /// How `load` reads files.
   struct Options {
-    /// Under `test`, the files of the training set may be missing. Arrays and `test.csv` do not show the number of
-    /// classes, so `classes` or `schema` must give it.
-    enum class Parts : std::uint8_t { train_and_test, test };
-
     /// Labels go from 0 to this number minus 1. If empty, the data say it: 10 for IDX and CIFAR-10, 100 for CIFAR-100,
     /// and otherwise the largest label of the training set plus 1, or of the only file. If the labels of a CSV file are
     /// names, it must be the number of names.
@@ -43,7 +39,9 @@ struct LOCKSTEP_API LabelledData {
     /// `files`.
     DataSchema::Split split = DataSchema::Split::hash;
     double test_fraction = 0.1;
-    Parts parts = Parts::train_and_test;
+    /// The files of the training set may be missing. Arrays and `test.csv` do not show the number of classes, so
+    /// `classes` or `schema` must give it.
+    bool test_only = false;
     /// What a model was trained on. If set, data must match it, except in kind: it decides classes, the label column,
     /// the task, means and deviations, and the split of one file, and columns are found by their names, in any order.
     std::optional<DataSchema> schema = {};
@@ -62,14 +60,14 @@ struct LOCKSTEP_API LabelledData {
   ///   found by name. If all labels of the training set, or of the only file, are whole numbers from 0, they are the
   ///   classes. Otherwise, the classes are the different labels in the order of their bytes.
   ///
-  /// Every file may be packed (gzip). 8-bit numbers are scaled to [0, 1], others are taken as they are and must be
-  /// finite. All of it is read and checked before this returns: any fault is a one-line ConfigError with the file and
-  /// the place. A file that stays on disk must not change while the result lives: if it does,
-  /// SampleSource::require_unchanged throws a ConfigError, and so does SampleSource::fill if it has become shorter.
+  /// Every file may be packed (gzip). 8-bit numbers are scaled to [0, 1], others are not scaled and must be finite. All
+  /// of it is read and checked before this returns: any fault is a one-line ConfigError with the file and the place. A
+  /// file that stays on disk must not change while the result lives: if it does, SampleSource::require_unchanged throws
+  /// a ConfigError, and so does SampleSource::fill if it has become shorter.
   static LabelledData load(const std::filesystem::path& path, const Options& options);
 
   /// Reads the samples of one file without labels, for predictions: an IDX file, an .npy array, or CSV with a header,
-  /// in which a column of labels is passed over. Every label in its batches is 0. Without `classes` and `schema`, there
+  /// whose column of labels is ignored. Every label in its batches is 0. Without `classes` and `schema`, there
   /// are 10 classes. ConfigError as from `load`, and for columns to scale without a schema.
   static LabelledData load_unlabelled(const std::filesystem::path& file, const Options& options);
 

@@ -12,20 +12,12 @@
 
 namespace lockstep::nn {
 
+class ReadyListener;
+
 /// Flat memory for the gradients of a model's variables, in the store's layout. Sums over shards are therefore sums of
-/// flat memory, and an optimizer takes the result as it is. A handle: copies refer to the same memory.
+/// flat memory, and an optimizer takes the result without a copy. A handle: copies refer to the same memory.
 class LOCKSTEP_API GradientBuffer {
  public:
-  /// Hears which gradients a backward pass has completed.
-  class Listener {
-   public:
-    /// `variable` is a position in `variables()`.
-    virtual void on_ready(std::size_t variable) = 0;
-
-   protected:
-    ~Listener() = default;
-  };
-
   /// The store's own gradients of `variables`. ContextError before they are sealed. InvalidArgument unless there is at
   /// least one, all are trainable and of one dtype, and they are adjacent in the store: created without others in
   /// between and sealed together.
@@ -67,10 +59,8 @@ class LOCKSTEP_API GradientBuffer {
   /// InvalidArgument as `of`, and, from the listener, for a variable that was ready before in the same pass.
   void ready(const Variable& variable) const;
 
-  /// The same buffer, whose `ready` tells `listener`, which must outlive the result. Without it, nobody hears.
-  GradientBuffer reporting_to(Listener& listener) const;
-
  private:
+  friend struct detail::Inside<GradientBuffer>;
   struct Layout {
     std::vector<Variable> variables;  ///< in memory order
     std::int64_t first;               ///< where the range begins in its segment
@@ -78,12 +68,13 @@ class LOCKSTEP_API GradientBuffer {
 
   GradientBuffer(TensorView flat, std::shared_ptr<const Layout> layout, Stream& stream);
   void zero_padding() const;
+  GradientBuffer reporting_to(ReadyListener& listener) const;
 
   Stream* stream_;
   TensorView flat_;
   TensorView statistics_;
   std::shared_ptr<const Layout> layout_;
-  Listener* listener_ = nullptr;
+  ReadyListener* listener_ = nullptr;
 };
 
 }  // namespace lockstep::nn

@@ -77,24 +77,6 @@ class LOCKSTEP_API Model {
   virtual BatchLoss train_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                  const GradientBuffer& sum);
 
-  /// For models of this library: the same, and `watch` sees what each shard that it wants yields.
-  virtual BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
-                                  const GradientBuffer& sum, ShardWatch& watch);
-
-  /// For models of this library: the same as train_shards, but the losses are known only when the work on the
-  /// strategy's stream is done, so that a step waits for its GPU once. The answer says, too, what is wrong with labels
-  /// or tokens that lie on a GPU. Unless overridden, this is train_shards.
-  virtual detail::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
-                                                 const GradientBuffer& sum);
-
-  /// For models of this library: the same of one shard. Unless overridden, this is train_shard.
-  virtual detail::Answer<BatchLoss> start_shard(const SampleBatch& shard, const ShardPlace& place,
-                                                const GradientBuffer& gradients);
-
-  /// For models of this library: this model as a JointModel, if it computes the shards of a step together; otherwise
-  /// null. train_shard of a joint model treats its shard as the whole batch.
-  virtual JointModel* joint() { return nullptr; }
-
   /// Another model of the same variables, with activations of its own, so that a second thread can compute shards
   /// beside this one: train_shard, train_shards and evaluate_shard. It has the same results, and may use what this one
   /// owns, so it must not outlive it. Null, as here, for a model that only one thread can compute.
@@ -122,7 +104,7 @@ class LOCKSTEP_API Model {
   /// The moving averages of the statistics: sync-on-read variables with the same components on every rank.
   virtual std::vector<SyncOnReadVariable> moving_averages() const { return {}; }
 
-  /// For profiling: from here on, each training pass calls `observer` when it begins, on one shard or several at once.
+  /// For profiling. From here on, each training pass, of one shard or several, calls `observer` when it begins.
   /// A shard without samples may skip its passes. An empty function ends this.
   void observe_passes(std::function<void(Pass)> observer) { on_pass_ = std::move(observer); }
 
@@ -131,11 +113,33 @@ class LOCKSTEP_API Model {
   /// forward where `fit` reports where the time goes (Observer::Parts).
   void begin(Pass pass) const;
 
-  /// For models of this library that compute one shard after the other: start_shards by start_shard.
+  /// The sum of shards that are computed one after the other.
   detail::Answer<BatchLoss> start_one_by_one(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                              const GradientBuffer& sum);
 
  private:
+  friend struct detail::Inside<Model>;
+
+  // What only the models of lockstep-models override.
+
+  /// As train_shards, and `watch` sees what each shard that it wants yields.
+  virtual BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                                  const GradientBuffer& sum, ShardWatch& watch);
+
+  /// As train_shards, but the losses are known only when the work on the
+  /// strategy's stream is done, so that a step waits for its GPU once. The answer says, too, what is wrong with labels
+  /// or tokens that lie on a GPU. Unless overridden, this is train_shards.
+  virtual detail::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
+                                                 const GradientBuffer& sum);
+
+  /// The same of one shard. Unless overridden, this is train_shard.
+  virtual detail::Answer<BatchLoss> start_shard(const SampleBatch& shard, const ShardPlace& place,
+                                                const GradientBuffer& gradients);
+
+  /// This model as a JointModel, if it computes the shards of a step together; otherwise
+  /// null. train_shard of a joint model treats its shard as the whole batch.
+  virtual JointModel* joint() { return nullptr; }
+
   /// `watch` may be null.
   ShardLosses pass_one_by_one(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                               const GradientBuffer& sum, ShardWatch* watch);

@@ -39,16 +39,10 @@ class RunTrace;
 /// The chief holds the folder until `finish`, or until the record is destroyed.
 ///
 /// The constructor is COLL. The other methods are LOCAL: every rank may call them, and on ranks other than the chief
-/// they write nothing but their trace. What cannot be written is a CheckpointError on the chief, which names the file.
+/// they write nothing but their trace. If the chief cannot write a file, it throws a CheckpointError that names the
+/// file.
 class LOCKSTEP_API RunRecord final : public Observer {
  public:
-  /// How messages name what the program's user gave: "--out run1 holds a run already; expected --continue, which …".
-  struct Names {
-    std::string folder = "run folder";
-    std::string metrics = "metrics file";
-    std::string resume = "RunRecord::Options::resume_after";
-  };
-
   struct Options {
     /// Made if it does not exist. If empty, there is no folder, and no file but `metrics`.
     std::filesystem::path folder = {};
@@ -76,7 +70,10 @@ class LOCKSTEP_API RunRecord final : public Observer {
     std::string about = {};
     /// If not null, receives every call after the record does. Must outlive the record.
     Observer* next = nullptr;
-    Names names = {};
+    // How messages name what the program's user gave: "--out run1 holds a run already; expected --continue, which …".
+    std::string folder_name = "run folder";
+    std::string metrics_name = "metrics file";
+    std::string resume_name = "RunRecord::Options::resume_after";
   };
 
   /// What a program with a loop of its own knows of a step. What is left out is not written.
@@ -98,7 +95,7 @@ class LOCKSTEP_API RunRecord final : public Observer {
   /// Never replaces a file that no run has written: it refuses a folder that holds one under such a name.
   ///
   /// COLL, blocking, in cross-replica context or the default one. ConfigError on the chief, in one line that begins
-  /// with a name of `names`, if the folder cannot be written, if another process uses it, if it holds a run and
+  /// with the name of an option, if the folder cannot be written, if another process uses it, if it holds a run and
   /// `resume_after` is not set, and if a file that it would replace holds something else; CheckpointError if a file in
   /// the folder cannot be written, or, before anything is changed, cannot be read; PeerError on the others.
   /// CheckpointError on a rank that cannot make its trace. InvalidArgument if `about` or `ledger` is no JSON object, or
@@ -116,7 +113,7 @@ class LOCKSTEP_API RunRecord final : public Observer {
   void checkpoint(std::int64_t step, double seconds = 0, const std::filesystem::path& path = {});
 
   /// The run ends early after `step` steps, because a rank was asked to (Strategy::stop_requested). Said once.
-  /// CheckpointError, after everything is written, if a file is no longer where it was.
+  /// CheckpointError, after everything is written, if somebody has moved or removed a file.
   void stop(std::int64_t step);
 
   /// The run is complete. `result` is a JSON object for run.json; if empty, there is none. InvalidArgument for any

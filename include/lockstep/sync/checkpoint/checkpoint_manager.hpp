@@ -22,7 +22,7 @@ namespace lockstep {
 
 // A checkpoint is a folder `step-N` that holds
 //   weights.safetensors    every variable, under Variable::name
-//   optimizer.safetensors  every piece of optimizer state, under the name that VariableStore::optimizer_state gives it
+//   optimizer.safetensors  every piece of optimizer state, such as "w@momentum" and "optimizer@steps"
 //   manifest.json          {"format":1,"program":"lockstep 0.1.0","step":N,"best":{"step":…,"loss":…},"training":{…},
 //                          "kernels":…,"compression":…,"state":{…},"metadata":{…},
 //                          "files":{NAME:{"bytes":…,"digests":{TENSOR:XXHASH64,…}},…},"digest":XXHASH64 of the rest}
@@ -64,9 +64,6 @@ class LOCKSTEP_API CheckpointManager {
   /// What a program keeps besides its variables.
   using State = std::map<std::string, std::string>;
 
-  /// Which parts of a checkpoint are restored: weights alone for a program that does not continue the training.
-  enum class Parts : std::uint8_t { all, weights };
-
   /// A training run that continues from a checkpoint.
   struct Resumed {
     std::int64_t step = 0;             ///< steps made
@@ -96,9 +93,9 @@ class LOCKSTEP_API CheckpointManager {
     std::string compression = {};
     /// As for `save_weights`: in the file of weights, and in the manifest.
     std::map<std::string, std::string> metadata = {};
-    /// Under Parts::weights, a checkpoint must agree in the facts that `training` names; its other facts and `kernels`
-    /// may differ.
-    Parts restores = Parts::all;
+    /// Restores weights alone, for a program that does not continue the training. A checkpoint must then agree in the
+    /// facts that `training` names; its other facts and `kernels` may differ.
+    bool weights_only = false;
     /// LOCAL, on the chief. Throws an Error, whose text goes into a message, if the program cannot continue from what
     /// would be restored. That checkpoint counts as damaged.
     std::function<void(const Resumed&)> check = {};
@@ -148,11 +145,11 @@ class LOCKSTEP_API CheckpointManager {
   /// LOCAL. Whether a checkpoint with this loss would be the best.
   bool is_best(double loss) const;
 
-  /// Restores the newest checkpoint that is complete, and logs which ones it passes over, and why: one that is cut
+  /// Restores the newest checkpoint that is complete, and logs which ones it skips, and why: one that is cut
   /// short, altered, of a newer version of lockstep, refused by `options.check`, or without the state of an optimizer
   /// that is prepared. Nothing if there is no checkpoint.
   /// CheckpointError if there are some and none is complete, or if the newest complete one is of another training.
-  /// Unless Options::restores says weights alone, messages count steps from the checkpoint's: the next outermost run is
+  /// Unless Options::weights_only is set, messages count steps from the checkpoint's: the next outermost run is
   /// the step after it, if the program does not name it otherwise (Strategy::set_step).
   std::optional<Resumed> resume_latest(Here here = Here::current());
 

@@ -28,14 +28,8 @@ namespace lockstep {
 class ReplicaGroup;
 
 namespace detail {
-
 struct GroupCall;
-
-/// Elements that are sent, of one type with those that are received.
-template <class S, class T>
-concept SentAs = std::same_as<std::remove_const_t<S>, T>;
-
-}  // namespace detail
+}
 
 /// An ordered set of ranks that work together:
 ///
@@ -150,8 +144,8 @@ class LOCKSTEP_API Group {
   [[noreturn]] void fail(std::exception_ptr failure, Here here = Here::current());
 
   /// LOCAL. Names what this rank does from here on, for sentences about ranks that are gone or late: "it was in
-  /// 'assembling', computing". For a program without a strategy, of which they say otherwise in which step it is. Empty
-  /// for no name. Keeps 48 bytes.
+  /// 'assembling', computing". For a program without a strategy; with one, they name its step. Empty for no name. Keeps
+  /// 48 bytes.
   void name_phase(std::string_view name);
 
   /// What a group does while its program goes on:
@@ -259,7 +253,7 @@ class LOCKSTEP_API Group {
   [[nodiscard]] Request submit_reduce_scatter(const TensorView& all, const TensorView& mine,
                                               const SumOptions& options = {}, Here here = Here::current());
   template <class S, std::size_t N, detail::Element T, std::size_t M>
-    requires detail::SentAs<S, T>
+    requires std::same_as<std::remove_const_t<S>, T>
   [[nodiscard]] Request submit_reduce_scatter(std::span<S, N> all, std::span<T, M> mine, const SumOptions& options = {},
                                               Here here = Here::current()) {
     return submit_reduce_scatter(view_of(all), view_of(mine), options, here);
@@ -268,7 +262,7 @@ class LOCKSTEP_API Group {
   /// `all` becomes every rank's `mine`.
   [[nodiscard]] Request submit_all_gather(const TensorView& mine, const TensorView& all, Here here = Here::current());
   template <class S, std::size_t N, detail::Element T, std::size_t M>
-    requires detail::SentAs<S, T>
+    requires std::same_as<std::remove_const_t<S>, T>
   [[nodiscard]] Request submit_all_gather(std::span<S, N> mine, std::span<T, M> all, Here here = Here::current()) {
     return submit_all_gather(view_of(mine), view_of(all), here);
   }
@@ -281,7 +275,7 @@ class LOCKSTEP_API Group {
   [[nodiscard]] Request submit_gather(const TensorView& mine, const TensorView& all, int root,
                                       Here here = Here::current());
   template <class S, std::size_t N, detail::Element T, std::size_t M>
-    requires detail::SentAs<S, T>
+    requires std::same_as<std::remove_const_t<S>, T>
   [[nodiscard]] Request submit_gather(std::span<S, N> mine, std::span<T, M> all, int root,
                                       Here here = Here::current()) {
     return submit_gather(view_of(mine), view_of(all), root, here);
@@ -291,7 +285,7 @@ class LOCKSTEP_API Group {
   [[nodiscard]] Request submit_scatter(const TensorView& all, const TensorView& mine, int root,
                                        Here here = Here::current());
   template <class S, std::size_t N, detail::Element T, std::size_t M>
-    requires detail::SentAs<S, T>
+    requires std::same_as<std::remove_const_t<S>, T>
   [[nodiscard]] Request submit_scatter(std::span<S, N> all, std::span<T, M> mine, int root,
                                        Here here = Here::current()) {
     return submit_scatter(view_of(all), view_of(mine), root, here);
@@ -301,7 +295,7 @@ class LOCKSTEP_API Group {
   [[nodiscard]] Request submit_all_to_all(const TensorView& sent, const TensorView& received,
                                           Here here = Here::current());
   template <class S, std::size_t N, detail::Element T, std::size_t M>
-    requires detail::SentAs<S, T>
+    requires std::same_as<std::remove_const_t<S>, T>
   [[nodiscard]] Request submit_all_to_all(std::span<S, N> sent, std::span<T, M> received, Here here = Here::current()) {
     return submit_all_to_all(view_of(sent), view_of(received), here);
   }

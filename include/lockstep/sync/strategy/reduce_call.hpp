@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <lockstep/core/base/export.hpp>
@@ -29,61 +30,50 @@ struct LOCKSTEP_API ReduceCall {
   std::optional<int> to = {};    ///< the only replica that gets the result; empty: every replica
   std::string destination = {};  ///< how tags name the variables that it is for
 
-  /// COLL, blocking. Replaces the leaves by the reduced ones. `structure` says how they are arranged.
+  /// COLL, blocking. Reduces the leaves of the value, in place.
+  void reduce(AnyValue value) const;
+  /// The same for leaves. `structure` says how they are arranged.
   void reduce(std::vector<Leaf>& leaves, std::string_view structure) const;
 
-  /// LOCAL. InvalidArgument for the sum of a value that does not say what each of several replicas adds.
-  void require_value_itself(bool is_mirrored) const;
-
-  /// LOCAL. Replaces the leaves by copies on the same device.
-  void copy(std::vector<Leaf>& leaves) const;
+  /// LOCAL. Reduces a value other than a PerReplica: leaves a mean unchanged, and replaces the leaves of a sum by
+  /// copies on the same device. InvalidArgument for the sum of a value that does not say what each of several replicas
+  /// adds.
+  void reduce_itself(AnyValue value, bool is_mirrored) const;
 };
 
-/// The reduction of a T. `type` is its result if every rank gets it: Mirrored, except for a plain value, which stays
-/// plain. `Part` is the type that is added up: of a Mirrored, which is not and so may be of any type, a number.
-/// `local` is this rank's result.
+/// What is added up of a T: its components, or what `map` gave for each item; of a Mirrored, of any type, nothing.
 template <class T>
-struct ReductionOf {
-  using Part = T;
+struct Summand {
   using type = T;
-
-  static T local(const ReduceCall& call, const T& value) {
-    call.require_value_itself(false);
-    if (call.op != ReduceOp::sum) return value;
-    std::vector<Leaf> leaves = leaves_of(value);
-    call.copy(leaves);
-    return with_leaves(value, leaves);
-  }
 };
 template <class T>
-struct ReductionOf<Mirrored<T>> {
-  using Part = int;
-  using type = Mirrored<T>;
-
-  static T local(const ReduceCall& call, const Mirrored<T>& value) {
-    call.require_value_itself(true);
-    return value.value();
-  }
+struct Summand<PerReplica<T>> {
+  using type = T;
 };
 template <class T>
-struct ReductionOf<PerReplica<T>> {
-  using Part = T;
-  using type = Mirrored<T>;
-
-  static T local(const ReduceCall& call, const PerReplica<T>& value) {
-    std::vector<Leaf> leaves = leaves_of(value.local());
-    call.reduce(leaves, structure_of(value.local()));
-    return with_leaves(value.local(), leaves);
-  }
+struct Summand<Mirrored<T>> {
+  using type = int;
 };
-
-template <class T>
-using reduced_t = typename ReductionOf<T>::type;  ///< what a reduction makes of a T
 
 /// What Strategy::reduce accepts: a PerReplica of what is Reducible, a plain value that is, any Mirrored, and the
 /// results of StrategyExtended::map.
 template <class T>
-concept ReducibleValue = Reducible<typename ReductionOf<T>::Part>;
+concept ReducibleValue = Reducible<typename Summand<T>::type>;
+
+/// What this rank gets of the reduction of a T.
+template <class T>
+using reduced_t = local_t<std::conditional_t<is_mirrored<T>, T, typename Summand<T>::type>>;
+
+template <class T>
+reduced_t<T> reduced(const ReduceCall& call, const T& value) {
+  reduced_t<T> result = detail::as<local_t>(value);
+  if constexpr (is_per_replica<T>) {
+    call.reduce(result);
+  } else {
+    call.reduce_itself(result, is_mirrored<T>);
+  }
+  return result;
+}
 
 }  // namespace detail
 }  // namespace lockstep

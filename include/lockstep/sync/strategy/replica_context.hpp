@@ -47,8 +47,8 @@ concept MergeFunctionFor = std::invocable<Fn, Strategy&, merged_t<T>...>;
 
 class StartedReduction;
 
-/// The reduced leaves of `started`, which becomes null. As ReplicaContext::PendingReduction::wait.
-LOCKSTEP_API std::vector<Leaf> wait_for(std::shared_ptr<StartedReduction>& started, const Here& here);
+/// Gives `result` the reduced leaves of `started`, which becomes null. As ReplicaContext::PendingReduction::wait.
+LOCKSTEP_API void wait_for(std::shared_ptr<StartedReduction>& started, AnyValue result, const Here& here);
 
 }  // namespace detail
 
@@ -65,14 +65,17 @@ class LOCKSTEP_API ReplicaContext {
     /// returned. Costs no agreement, so ranks may wait at different places. Call it once. Throws what the sum threw,
     /// even if another call has thrown it before. ContextError if called again, outside of the run that started it, in
     /// a merge function, or while the stream is being captured into a CUDA graph.
-    Nest wait(Here here = Here::current()) { return detail::with_leaves(like_, detail::wait_for(started_, here)); }
+    Nest wait(Here here = Here::current()) {
+      detail::wait_for(started_, result_, here);
+      return std::move(result_);
+    }
 
    private:
     friend class ReplicaContext;
     PendingReduction(Nest like, std::shared_ptr<detail::StartedReduction> started)
-        : like_{std::move(like)}, started_{std::move(started)} {}
+        : result_{std::move(like)}, started_{std::move(started)} {}
 
-    Nest like_;
+    Nest result_;                                        ///< until `wait`, the operand
     std::shared_ptr<detail::StartedReduction> started_;  ///< null after wait
   };
 
@@ -103,24 +106,19 @@ class LOCKSTEP_API ReplicaContext {
   /// before any communication, while this rank's stream is being captured into a CUDA graph.
   template <class Fn, class... T>
     requires detail::MergeFunctionFor<Fn, T...>
-  auto merge_call(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())  // args(a, b): the arguments
-      -> detail::local_t<detail::result_t<Fn, Strategy&, detail::merged_t<T>...>> {
-    using Merged = detail::result_t<Fn, Strategy&, detail::merged_t<T>...>;
-    const std::string operands = detail::signature_of(arguments.values);
-    using Value = std::remove_cvref_t<Merged>;  // `fn` may return a reference to an argument
-    const auto call = [&](Strategy& strategy) -> Value {
-      return std::apply(
-          [&](T&... each) -> Value {
-            return std::invoke(std::forward<Fn>(fn), strategy, detail::Locality<T>::to_merged(std::move(each))...);
-          },
-          arguments.values);
+  auto merge_call(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current()) {  // args(a, b)
+    const std::string operands = detail::signature(arguments.values);
+    // `fn` may return a reference to an argument.
+    using Value = detail::value_result_t<Fn, Strategy&, detail::merged_t<T>...>;
+    const auto call = [&](Strategy& strategy) {
+      return detail::invoke_as<detail::merged_t, Value>(std::forward<Fn>(fn), arguments, strategy);
     };
-    if constexpr (std::is_void_v<detail::local_t<Merged>>) {
+    if constexpr (std::is_void_v<detail::local_t<Value>>) {
       merge(operands, here, [&](Strategy& strategy) { call(strategy); });
     } else {
       std::optional<Value> result;
       merge(operands, here, [&](Strategy& strategy) { result.emplace(call(strategy)); });
-      return detail::Locality<Value>::to_local(*std::move(result));
+      return detail::as<detail::local_t>(*std::move(result));
     }
   }
 
@@ -129,7 +127,7 @@ class LOCKSTEP_API ReplicaContext {
   /// of integers. Its backward pass is all_reduce_gradient.
   template <detail::Reducible Nest>
   Nest all_reduce(ReduceOp op, const Nest& nest, Here here = Here::current()) {
-    return all_reduce_called("all_reduce", op, nest, here);
+    return reduced("all_reduce", op, nest, here);
   }
 
   /// COLL. all_reduce without the wait: agrees as all_reduce does, starts the reduction and returns. The handle's
@@ -143,7 +141,7 @@ class LOCKSTEP_API ReplicaContext {
   /// result was waited for, ContextError, which names the call.
   template <detail::Reducible Nest>
   PendingReduction<Nest> all_reduce_async(ReduceOp op, const Nest& nest, Here here = Here::current()) {
-    return {nest, start_leaves(op, detail::leaves_of(nest), detail::structure_of(nest), here)};
+    return {nest, start(op, detail::description_of<Nest>(), &nest, here)};
   }
 
   /// COLL, blocking. The backward pass of `all_reduce(op, nest)`. `upstream` is the gradient of this rank's loss with
@@ -152,7 +150,7 @@ class LOCKSTEP_API ReplicaContext {
   /// The ranks check that all of them call the backward pass here.
   template <detail::Reducible Nest>
   Nest all_reduce_gradient(ReduceOp op, const Nest& upstream, Here here = Here::current()) {
-    return all_reduce_called("gradient of all_reduce", op, upstream, here);
+    return reduced("gradient of all_reduce", op, upstream, here);
   }
 
   /// COLL, blocking. One merge_call that concatenates every leaf of `nest` over the replicas, along its first dimension
@@ -163,9 +161,9 @@ class LOCKSTEP_API ReplicaContext {
   /// Its backward pass needs no method: it is this rank's rows of the sum of all ranks' upstream gradients.
   template <detail::Gatherable Nest>
   Nest all_gather(const Nest& nest, Here here = Here::current()) {
-    std::vector<detail::Leaf> leaves = detail::leaves_of(nest);
-    gather_leaves(leaves, detail::structure_of(nest), here);
-    return detail::with_leaves(nest, leaves);
+    Nest all = nest;
+    gather(all, here);
+    return all;
   }
 
   /// LOCAL, anywhere in replica code; returns at once. Does what Strategy::attest does, but at the end of this run and
@@ -183,20 +181,20 @@ class LOCKSTEP_API ReplicaContext {
   void declared_step(std::string_view batch, const std::function<void(Reductions&, AgreedRegion&)>& fn, Here here);
 
   void merge(std::string_view operands, const Here& here, const std::function<void(Strategy&)>& fn);
-  void all_reduce_leaves(std::string_view method, ReduceOp op, std::vector<detail::Leaf>& leaves,
-                         std::string_view structure, const Here& here);
-  void gather_leaves(std::vector<detail::Leaf>& leaves, std::string_view structure, const Here& here);
-  std::shared_ptr<detail::StartedReduction> start_leaves(ReduceOp op, std::vector<detail::Leaf> leaves,
-                                                         std::string_view structure, const Here& here);
+  void gather(detail::AnyValue nest, const Here& here);
+  std::shared_ptr<detail::StartedReduction> start(ReduceOp op, const detail::Description& type, const void* nest,
+                                                  const Here& here);
+  std::shared_ptr<detail::StartedReduction> start(ReduceOp op, std::vector<detail::Leaf> leaves,
+                                                  std::string_view structure, const Here& here);
   /// ContextError if nothing waited for the result of a reduction.
   void require_waited_for() const;
 
   /// `method` is its name in the tag.
+  void reduce(std::string_view method, ReduceOp op, detail::AnyValue nest, const Here& here);
   template <detail::Reducible Nest>
-  Nest all_reduce_called(std::string_view method, ReduceOp op, const Nest& nest, const Here& here) {
-    std::vector<detail::Leaf> leaves = detail::leaves_of(nest);
-    all_reduce_leaves(method, op, leaves, detail::structure_of(nest), here);
-    return detail::with_leaves(nest, leaves);
+  Nest reduced(std::string_view method, ReduceOp op, Nest nest, const Here& here) {
+    reduce(method, op, nest, here);
+    return nest;
   }
 
   detail::StrategyAddress address_;

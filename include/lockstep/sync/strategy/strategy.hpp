@@ -71,7 +71,7 @@ class LOCKSTEP_API Scope {
 /// order of collectives. The ranks of a group must make its strategies in the same order. Not thread-safe.
 class LOCKSTEP_API Strategy {
  public:
-  /// What an outermost run is to the user: `step`, `evaluation`, `setup`, `sample` or `prediction` (here.hpp).
+  /// What a user calls an outermost run: `step`, `evaluation`, `setup`, `sample` or `prediction` (here.hpp).
   using RunKind = detail::RunKind;
 
   /// LOCAL. The strategy whose scope, run or merge function this is. Outside all of them it is the default strategy,
@@ -187,21 +187,20 @@ class LOCKSTEP_API Strategy {
   /// (rounding, subnormal numbers), whatever the program has set; afterwards they are the program's again.
   template <class Fn, class... T>
     requires detail::ReplicaFunctionFor<Fn, T...>
-  auto run(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current())
-      -> PerReplica<detail::value_result_t<Fn, ReplicaContext&, detail::local_t<T>...>> {
+  auto run(Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current()) {
     using Result = detail::value_result_t<Fn, ReplicaContext&, detail::local_t<T>...>;
     if constexpr (std::is_void_v<Result>) {
       run_replica(here, [&](ReplicaContext& context) {
-        detail::invoke_local<Result>(std::forward<Fn>(fn), arguments, context);
+        detail::invoke_as<detail::local_t, Result>(std::forward<Fn>(fn), arguments, context);
         return std::string{};
       });
-      return {};
+      return PerReplica<void>{};
     } else {
       std::optional<Result> result;
       run_replica(here, [&](ReplicaContext& context) {
-        result.emplace(detail::invoke_local<Result>(std::forward<Fn>(fn), arguments, context));
+        result.emplace(detail::invoke_as<detail::local_t, Result>(std::forward<Fn>(fn), arguments, context));
         // An optional may be empty on some ranks, as after a reduction to one replica.
-        return detail::signature_of(*result, detail::Optionals::by_type);
+        return detail::signature(*result, detail::Optionals::by_type);
       });
       return PerReplica<Result>{*std::move(result)};
     }
@@ -226,12 +225,12 @@ class LOCKSTEP_API Strategy {
   /// Returns nothing, on every rank, if the input is at its end.
   template <class Fn, detail::DistributedInput Input>
     requires detail::ReplicaFunctionFor<Fn, detail::next_input_t<Input>>
-  auto run_on_next(Fn&& fn, Input& input, Here here = Here::current()) -> std::optional<
-      PerReplica<detail::value_result_t<Fn, ReplicaContext&, detail::local_t<detail::next_input_t<Input>>>>> {
+  auto run_on_next(Fn&& fn, Input& input, Here here = Here::current()) {
     const Scope in_scope = scope(here);
     auto next = input.next(here);
-    if (!next) return std::nullopt;
-    return run(std::forward<Fn>(fn), args(*std::move(next)), here);
+    using Result = decltype(run(std::forward<Fn>(fn), args(*std::move(next)), here));
+    if (!next) return std::optional<Result>{};
+    return std::optional<Result>{run(std::forward<Fn>(fn), args(*std::move(next)), here)};
   }
 
   /// Reduces every leaf of `value` over the replicas, in this strategy's cross-replica context or the default one;
@@ -239,21 +238,21 @@ class LOCKSTEP_API Strategy {
   ///
   /// - A PerReplica: COLL, blocking, agreed. MismatchError if operations, shapes or types differ between ranks, or if
   ///   one rank's tensors are on the host and another's on a GPU. InvalidArgument, before any communication, for the
-  ///   mean of integers and for malformed slices (their parts do not fit together, or an index is no row). Returns when
-  ///   the ranks have agreed, with a result that is complete or, on a GPU, enqueued on `stream()`.
+  ///   mean of integers and for malformed slices (their parts do not fit together, or an index is outside the rows).
+  ///   Returns when the ranks have agreed, with a result that is complete or, on a GPU, enqueued on `stream()`.
   /// - A Mirrored or plain value: LOCAL. The mean is the value itself. On one replica, the sum of a plain value is a
   ///   copy on the same device. InvalidArgument for the sum of a Mirrored, and for the sum of a plain value over
   ///   several replicas: neither says what each replica contributes.
   template <detail::ReducibleValue T>
-  detail::local_t<detail::reduced_t<T>> reduce(ReduceOp op, const T& value, Here here = Here::current()) {
-    return detail::ReductionOf<T>::local({*this, "reduce", op, here}, value);
+  detail::reduced_t<T> reduce(ReduceOp op, const T& value, Here here = Here::current()) {
+    return reduced(detail::ReduceCall{*this, "reduce", op, here}, value);
   }
 
   /// COLL, blocking, one agreement, in this strategy's contexts or the default one. Proves that a host value is the
   /// same on every rank by comparing its digest. If not, MismatchError, which names the rank.
   template <detail::ComparableAcrossRanks T>
   Mirrored<T> same_on_all(T value, Here here = Here::current()) {
-    compare(detail::comparable(value), here);
+    compare(detail::comparable_text(value), here);
     return detail::MirroredAccess::make(std::move(value));
   }
 
@@ -265,10 +264,10 @@ class LOCKSTEP_API Strategy {
   template <detail::BroadcastableObject T>
     requires(!std::invocable<const T&>)
   Mirrored<T> broadcast_object(const T& value, Here here = Here::current()) {
-    return broadcast_made<T>([&]() -> const T& { return value; }, here);
+    return broadcast<T>([&]() -> const T& { return value; }, here);
   }
   Mirrored<std::string> broadcast_object(std::string_view text, Here here = Here::current()) {
-    return broadcast_made<std::string>([&] { return std::string{text}; }, here);
+    return broadcast<std::string>([&] { return std::string{text}; }, here);
   }
 
   /// The same for the value that `make()` returns. It is called on replica 0 only, while the others wait for it,
@@ -276,13 +275,13 @@ class LOCKSTEP_API Strategy {
   template <std::invocable Make>
     requires detail::BroadcastableObject<detail::value_result_t<Make>>
   Mirrored<detail::value_result_t<Make>> broadcast_object(Make&& make, Here here = Here::current()) {
-    return broadcast_made<detail::value_result_t<Make>>(make, here);
+    return broadcast<detail::value_result_t<Make>>(make, here);
   }
 
   /// LOCAL, in any context. What this process holds of `value`: always one component.
   template <class T>
   std::vector<detail::local_t<T>> local_results(const T& value) const {
-    return {detail::Locality<T>::to_local(value)};
+    return {detail::as<detail::local_t>(value)};
   }
 
   /// LOCAL, blocking, in any context. Returns when all work that this rank has enqueued on `stream()` is done. With one
@@ -290,7 +289,7 @@ class LOCKSTEP_API Strategy {
   template <class T>
   detail::local_t<T> synchronize(const T& value) {
     synchronize();
-    if constexpr (!std::is_void_v<detail::local_t<T>>) return detail::Locality<T>::to_local(value);
+    if constexpr (!std::is_void_v<detail::local_t<T>>) return detail::as<detail::local_t>(value);
   }
   template <class... T>
   void synchronize(const T&...) {
@@ -315,19 +314,18 @@ class LOCKSTEP_API Strategy {
   void run_replica(const Here& place, const std::function<std::string(ReplicaContext&)>& fn);
   void compare(const std::string& text, const Here& here);
 
-  using MakeBytes = std::function<std::vector<std::byte>()>;
-  /// The bytes that `make` returns on replica 0, on every rank. The ranks compare `layout`.
-  std::vector<std::byte> broadcast_bytes(const std::string& layout, const MakeBytes& make, const Here& here);
+  using Send = std::function<void(const void* value)>;
+  /// `make` sends a value on replica 0. On every rank, `received`, which is blank, becomes that.
+  void broadcast_into(detail::AnyValue received, const std::function<void(const Send&)>& make, const Here& here);
   template <class T, class Make>
-  Mirrored<T> broadcast_made(Make&& make, const Here& here) {
-    const auto make_bytes = [&] {
-      std::vector<std::byte> bytes;
-      detail::append_object<T>(std::invoke(make), bytes);
-      return bytes;
+  Mirrored<T> broadcast(const Make& make, const Here& here) {
+    T received = detail::blank<T>();
+    const auto send_made = [&](const Send& send) {
+      const T& made = std::invoke(make);
+      send(&made);
     };
-    const std::vector<std::byte> bytes = broadcast_bytes(detail::object_layout<T>(), make_bytes, here);
-    std::span<const std::byte> left{bytes};
-    return detail::MirroredAccess::make(detail::take_object<T>(left));
+    broadcast_into(received, send_made, here);
+    return detail::MirroredAccess::make(std::move(received));
   }
   std::shared_ptr<detail::VariableState> create(Variable::Options options, Variable::Synchronization synchronization,
                                                 const std::function<Tensor()>& initial, const Here& here);

@@ -136,21 +136,14 @@ template <class T>
 concept VariableRange =
     std::ranges::input_range<const T> && std::derived_from<std::ranges::range_value_t<const T>, Variable>;
 
-/// Variables as an argument: `{w, b}`, of any types, or a VariableRange. Holds its own handles.
-class VariableList {
+/// Variables as an argument: `{w, b}`, of any types, or a VariableRange.
+class VariableList : public std::vector<Variable> {
  public:
-  VariableList(std::initializer_list<Variable> variables) : variables_{variables} {}
+  VariableList(std::initializer_list<Variable> variables) : vector{variables} {}
   template <VariableRange Variables>
   VariableList(const Variables& variables) {
-    for (const Variable& variable : variables) variables_.push_back(variable);
+    for (const Variable& variable : variables) push_back(variable);
   }
-
-  auto begin() const { return variables_.begin(); }
-  auto end() const { return variables_.end(); }
-  std::size_t size() const { return variables_.size(); }
-
- private:
-  std::vector<Variable> variables_;
 };
 
 }  // namespace detail

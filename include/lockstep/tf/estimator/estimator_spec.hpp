@@ -22,19 +22,15 @@ struct EstimatorSpec {
 
   /// A metric computed from sums over all samples, such as an accuracy from the numbers of hits and of samples.
   struct EvalMetric {
-    /// Tower::accumulator, or other sync-on-read variables that are summed. Reading them leaves them as they are.
+    /// Tower::accumulator, or other sync-on-read variables that are summed. Reading does not change them.
     std::vector<SyncOnReadVariable> accumulators;
     /// The metric, from the accumulators' sums over the replicas: host tensors, in the order of `accumulators`.
     std::function<double(std::span<const Tensor>)> value;
   };
 
   /// What a program that serves the model returns. All tensors have one row for each sample, except `classes`.
-  struct PredictOutput {
-    std::map<std::string, Tensor> outputs;
-  };
-  struct RegressionOutput {
-    Tensor value;
-  };
+  using PredictOutput = std::map<std::string, Tensor>;
+  using RegressionOutput = Tensor;
   struct ClassificationOutput {
     std::optional<Tensor> scores = {};
     std::optional<Tensor> classes = {};  ///< one entry for each class, such as its number

@@ -17,8 +17,11 @@
 #include <vector>
 
 #include <lockstep/core/base/export.hpp>
+#include <lockstep/core/tensor/sparse_tensor.hpp>
+#include <lockstep/core/tensor/tensor.hpp>
+#include <lockstep/core/values/leaves.hpp>
+#include <lockstep/core/values/nest.hpp>
 #include <lockstep/sync/strategy/strategy.hpp>
-#include <lockstep/tf/estimator/batch_rows.hpp>
 #include <lockstep/tf/estimator/estimator_spec.hpp>
 #include <lockstep/tf/estimator/tower.hpp>
 
@@ -48,6 +51,14 @@ struct ReplicateOptions {
 
 namespace detail {
 
+template <class T>
+inline constexpr bool has_rows =
+    is_nest<T>([]<class Leaf>() { return std::same_as<Leaf, Tensor> || std::same_as<Leaf, SparseTensor>; });
+
+/// What model functions take: Tensor and SparseTensor, and nests of them. Samples are rows, along the first dimension.
+template <class T>
+concept BatchOfRows = has_rows<T>;
+
 /// For model functions that take no parameters.
 struct NoParams {};
 
@@ -68,14 +79,9 @@ class LOCKSTEP_API ReplicatedTowers {
   ReplicatedTowers(Strategy& strategy, const ReplicateOptions& options);
   ~ReplicatedTowers();
 
-  /// A batch. Each tensor is replaced by this rank's piece of it before the model function is called.
-  struct Batch {
-    RowTensors features;
-    std::optional<RowTensors> labels;
-    std::string features_in, labels_in;  ///< how they are nested
-  };
-  EstimatorSpec call(EstimatorSpec::Mode mode, const Batch& batch, const std::function<EstimatorSpec(Tower&)>& model_fn,
-                     const Here& here);
+  /// Replaces each tensor of the features and labels by this rank's piece of it, and calls the model function.
+  EstimatorSpec call(EstimatorSpec::Mode mode, AnyValue features, const std::optional<AnyValue>& labels,
+                     const std::function<EstimatorSpec(Tower&)>& model_fn, const Here& here);
   void reset_metrics();
   std::vector<MirroredVariable> variables() const;
   std::vector<MirroredVariable> trainable_variables() const;
@@ -101,7 +107,7 @@ class ReplicatedModel {
   /// function with its own copy of `params` and its piece of the batch. Every rank passes the whole batch: tensors, or
   /// nests of them, with samples along the first dimension. Replica r of n gets the r-th of n equal pieces, which share
   /// the batch's memory. A SparseTensor is cut by its own rows, unevenly if the replicas do not divide them. One
-  /// replica gets the batch itself, and its specification is returned as it is, with the metrics.
+  /// replica gets the batch itself, and its specification is returned unchanged, with the metrics.
   ///
   /// Returns this rank's specification, with these changes:
   /// - train, evaluate: `loss` is that of all replicas together, the same on every rank (ReplicateOptions::Reduction).
@@ -123,15 +129,11 @@ class ReplicatedModel {
     F own_features = features;
     std::optional<L> own_labels = labels;
     P own_params = params;
-    detail::ReplicatedTowers::Batch batch;
-    detail::append_tensors(own_features, batch.features);
-    batch.features_in = detail::structure_of(features);
-    if (own_labels) {
-      detail::append_tensors(*own_labels, batch.labels.emplace());
-      batch.labels_in = detail::structure_of(*own_labels);
-    }
+    std::optional<detail::AnyValue> any_labels;
+    if (own_labels) any_labels.emplace(*own_labels);
     return towers_->call(
-        mode, batch, [&](Tower& tower) { return fn_(tower, own_features, own_labels, own_params); }, here);
+        mode, own_features, any_labels, [&](Tower& tower) { return fn_(tower, own_features, own_labels, own_params); },
+        here);
   }
 
   /// LOCAL; call it on every rank, in cross-replica or default context. Sets the accumulators of the model's towers to

@@ -30,8 +30,6 @@
 
 namespace lockstep {
 
-class StrategyExtended;
-
 namespace detail {
 
 /// True if a leaf of the nest T is PerReplica.
@@ -53,79 +51,55 @@ concept SameOnEveryReplica = !contains_per_replica<std::remove_cvref_t<T>>();
 template <class T>
 concept PlainHostValue = ReducibleNumber<T> || !(Reducible<T> || is_mirrored<T> || is_per_replica<T>);
 
-/// The results of `map` for the items that this rank processed, in order. Ranks may hold different numbers of results;
-/// `items` is the same on every rank.
+/// What `map` returns.
 template <class T>
 class MapOutput {
  public:
+  MapOutput(std::vector<T> values, std::int64_t items) : values_{std::move(values)}, items_{items} {}
+
+  /// Of the items that this rank processed, in order.
   const std::vector<T>& values() const { return values_; }
 
   /// The number of items on all ranks together.
   std::int64_t items() const { return items_; }
 
  private:
-  friend class lockstep::StrategyExtended;
-  MapOutput(std::vector<T> values, std::int64_t items) : values_{std::move(values)}, items_{items} {}
-
   std::vector<T> values_;
   std::int64_t items_;
 };
 
-/// COLL. The sums or means of all ranks' items, which are `items`: first of this rank's, whose leaves and structures
-/// `of_items` and `structures` are. InvalidArgument, before any communication, as StrategyExtended::reduce_to says.
-LOCKSTEP_API std::vector<Leaf> reduce_mapped(const ReduceCall& call, std::span<const std::vector<Leaf>> of_items,
-                                             std::span<const std::string> structures, std::int64_t items);
-
-/// LOCAL. InvalidArgument if there are fewer items than replicas.
-LOCKSTEP_API void require_item_each(const ReduceCall& call, std::int64_t items);
+/// COLL. The sum or mean of `items` items on all ranks takes the place of the first of this rank's, which are `count`
+/// values at `first`. InvalidArgument, before any communication, as StrategyExtended::reduce_to says.
+LOCKSTEP_API void reduce_mapped(const ReduceCall& call, const Description& type, void* first, std::size_t count,
+                                std::int64_t items);
 
 template <class T>
-struct ReductionOf<PerReplica<MapOutput<T>>> {
-  using Part = T;
-  using type = Mirrored<T>;
-
-  /// Adds up this rank's items, then the ranks' sums.
-  static T local(const ReduceCall& call, const PerReplica<MapOutput<T>>& value) {
-    const MapOutput<T>& mapped = value.local();
-    std::vector<T> mine = mapped.values();
-    if constexpr (ReducibleNumber<T>) {
-      if (mine.empty()) mine.push_back(T{0});
-    } else {
-      require_item_each(call, mapped.items());
-    }
-    std::vector<std::vector<Leaf>> of_items;
-    std::vector<std::string> structures;
-    for (const T& each : mine) {
-      of_items.push_back(leaves_of(each));
-      structures.push_back(structure_of(each));
-    }
-    return with_leaves(mine.front(), reduce_mapped(call, of_items, structures, mapped.items()));
-  }
+struct Summand<PerReplica<MapOutput<T>>> {
+  using type = T;
 };
+
+template <class T>
+T reduced(const ReduceCall& call, const PerReplica<MapOutput<T>>& value) {
+  std::vector<T> mine = value.local().values();
+  if constexpr (ReducibleNumber<T>)
+    if (mine.empty()) mine.push_back(0);
+  reduce_mapped(call, description_of<T>(), mine.data(), mine.size(), value.local().items());
+  return mine.front();
+}
 
 /// A function that `update` can call with a handle of type V and arguments of the types T, as local_t.
 template <class Fn, class V, class... T>
 concept UpdateFunctionFor = std::invocable<Fn, const V&, local_t<T>...>;
 
-/// The same for `update_non_slot`, which passes no variable.
-template <class Fn, class... T>
-concept NonSlotFunctionFor = std::invocable<Fn, local_t<T>...>;
-
-/// A function that `map` can call with an item of Items and arguments of the types T. It must return a value.
-template <class Fn, class Items, class... T>
-concept MapFunctionFor = std::invocable<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...> &&
-                         !std::is_void_v<result_t<Fn&, std::ranges::range_reference_t<const Items>, local_t<T>...>>;
-
-template <class T>
-inline constexpr bool is_reducible_pair = false;
-template <class T, std::derived_from<Variable> V>
-inline constexpr bool is_reducible_pair<std::pair<PerReplica<T>, V>> =
-    std::same_as<T, Tensor> || std::same_as<T, IndexedSlices> || std::same_as<T, Leaf>;
-
 /// What `batch_reduce_to` takes: a range of std::pair<PerReplica<T>, V>, where V is a handle of any type and T is
 /// Tensor, IndexedSlices, or std::variant<Tensor, IndexedSlices>.
 template <class T>
-concept ReduciblePairs = std::ranges::input_range<const T> && is_reducible_pair<std::ranges::range_value_t<const T>>;
+concept ReduciblePairs =
+    std::ranges::input_range<const T> && requires(const std::ranges::range_value_t<const T>& pair) {
+      requires is_per_replica<std::remove_cvref_t<decltype(pair.first)>>;
+      Leaf{pair.first.local()};
+      static_cast<const Variable&>(pair.second);
+    };
 
 }  // namespace detail
 
@@ -136,25 +110,13 @@ concept ReduciblePairs = std::ranges::input_range<const T> && is_reducible_pair<
 ///
 /// Reductions and broadcasts are agreed: every rank throws MismatchError if operations, shapes or types differ, or if
 /// one rank's tensors are on the host and another's on a GPU. The mean of integers and malformed slices (their parts do
-/// not fit together, or an index is no row) are an InvalidArgument before any communication. A method that blocks
-/// returns when the ranks have agreed, with a result that is complete or, on a GPU, enqueued on Strategy::stream().
+/// not fit together, or an index is outside the rows) are an InvalidArgument before any communication. A method that
+/// blocks returns when the ranks have agreed, with a result that is complete or, on a GPU, enqueued on
+/// Strategy::stream().
 class LOCKSTEP_API StrategyExtended {
  public:
   /// LOCAL, in any context.
   explicit StrategyExtended(Strategy& strategy) : address_{strategy} {}
-
-  /// While it lives, the variables that this thread creates live on the devices of another variable and must belong to
-  /// its strategy. Guards nest like blocks.
-  class Colocation {
-   public:
-    Colocation(const Colocation&) = delete;  // a guard ends with its block
-    Colocation& operator=(const Colocation&) = delete;
-    ~Colocation();
-
-   private:
-    friend class StrategyExtended;
-    explicit Colocation(const Variable& beside);
-  };
 
   /// A destination: the only replica that gets the result.
   struct OneReplica {
@@ -169,29 +131,27 @@ class LOCKSTEP_API StrategyExtended {
   ///   or shape, for the mean of no items, and for fewer items than replicas unless they give numbers. The result is
   ///   Mirrored.
   /// - Any other: LOCAL. What happens depends on the type alone, so it is the same on every rank. The mean is the value
-  ///   itself, not a copy: Mirrored or plain, as it was. On one replica, the sum of a plain value is a copy, whose
+  ///   itself, not a copy, and of the same type. On one replica, the sum of a plain value is a copy, whose
   ///   tensors own their memory, on the same device. InvalidArgument for the sum of a Mirrored, and for the sum of a
   ///   plain value over several replicas: neither says what each replica contributes.
   template <detail::ReducibleValue T>
-  detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, Here here = Here::current()) const {
-    return on_all<T>(detail::ReductionOf<T>::local({strategy(), "reduce_to", op, here}, value));
+  auto reduce_to(ReduceOp op, const T& value, Here here = Here::current()) const {
+    return on_all<T>(reduced(detail::ReduceCall{strategy(), "reduce_to", op, here}, value));
   }
 
   /// The same, to where `destination` lives. Every rank has a component of it, so every rank gets the result.
   template <detail::ReducibleValue T>
-  detail::reduced_t<T> reduce_to(ReduceOp op, const T& value, const Variable& destination,
-                                 Here here = Here::current()) const {
+  auto reduce_to(ReduceOp op, const T& value, const Variable& destination, Here here = Here::current()) const {
     require_own(destination, "reduce_to", here);
-    return on_all<T>(
-        detail::ReductionOf<T>::local({strategy(), "reduce_to", op, here, {}, beside(destination)}, value));
+    return on_all<T>(reduced(detail::ReduceCall{strategy(), "reduce_to", op, here, {}, beside(destination)}, value));
   }
 
   /// The same, to one replica; the others get nothing. InvalidArgument if there is no such replica.
   template <detail::ReducibleValue T>
-  std::optional<detail::local_t<detail::reduced_t<T>>> reduce_to(ReduceOp op, const T& value, OneReplica destination,
-                                                                 Here here = Here::current()) const {
+  std::optional<detail::reduced_t<T>> reduce_to(ReduceOp op, const T& value, OneReplica destination,
+                                                Here here = Here::current()) const {
     const bool here_it_is = is_here(destination, here);
-    auto result = detail::ReductionOf<T>::local({strategy(), "reduce_to", op, here, destination.id}, value);
+    auto result = reduced(detail::ReduceCall{strategy(), "reduce_to", op, here, destination.id}, value);
     if (!here_it_is) return std::nullopt;
     return {std::move(result)};
   }
@@ -225,9 +185,9 @@ class LOCKSTEP_API StrategyExtended {
   /// COLL, blocking. Copies replica 0's value to every rank.
   template <detail::Reducible T>
   Mirrored<T> broadcast_to(const PerReplica<T>& value, Here here = Here::current()) const {
-    std::vector<detail::Leaf> leaves = detail::leaves_of(value.local());
-    broadcast(leaves, detail::structure_of(value.local()), here);
-    return detail::MirroredAccess::make(detail::with_leaves(value.local(), leaves));
+    T received = value.local();
+    broadcast(received, here);
+    return detail::MirroredAccess::make(std::move(received));
   }
 
   /// COLL, blocking. The same for a plain tensor, slices, or a nest: each rank's value is taken as its component.
@@ -237,7 +197,7 @@ class LOCKSTEP_API StrategyExtended {
     return broadcast_to(PerReplica<T>{value}, here);
   }
 
-  /// LOCAL. Returns a Mirrored value as it is.
+  /// LOCAL. Returns a Mirrored value unchanged.
   template <class T>
     requires detail::is_mirrored<T>
   T broadcast_to(const T& value, Here here = Here::current()) const {
@@ -254,30 +214,32 @@ class LOCKSTEP_API StrategyExtended {
   /// in its own type. Every rank must make the same update; per-replica arguments do not compile.
   template <std::derived_from<Variable> V, class Fn, detail::SameOnEveryReplica... T>
     requires detail::UpdateFunctionFor<Fn, V, T...>
-  auto update(const V& variable, Fn&& fn, detail::Args<T...> arguments = {}, Here here = Here::current()) const
-      -> detail::result_t<Fn, const V&, detail::local_t<T>...> {
+  decltype(auto) update(const V& variable, Fn&& fn, detail::Args<T...> arguments = {},
+                        Here here = Here::current()) const {
     require_own(variable, "update", here);
     const Scope updating = enter_update();
-    return detail::invoke_local<detail::result_t<Fn, const V&, detail::local_t<T>...>>(std::forward<Fn>(fn), arguments,
-                                                                                       variable);
+    return detail::invoke_as<detail::local_t, std::invoke_result_t<Fn, const V&, detail::local_t<T>...>>(
+        std::forward<Fn>(fn), arguments, variable);
   }
 
   /// LOCAL. Calls `fn(…)` likewise, for state that belongs to the given variables but is not a variable itself.
   template <class Fn, detail::SameOnEveryReplica... T>
-    requires detail::NonSlotFunctionFor<Fn, T...>
-  auto update_non_slot(const detail::VariableList& variables, Fn&& fn, detail::Args<T...> arguments = {},
-                       Here here = Here::current()) const -> detail::result_t<Fn, detail::local_t<T>...> {
+    requires std::invocable<Fn, detail::local_t<T>...>
+  decltype(auto) update_non_slot(const detail::VariableList& variables, Fn&& fn, detail::Args<T...> arguments = {},
+                                 Here here = Here::current()) const {
     require_context("update_non_slot", here);
     for (const Variable& variable : variables) require_own(variable, "update_non_slot", here);
     const Scope updating = enter_update();
-    return detail::invoke_local<detail::result_t<Fn, detail::local_t<T>...>>(std::forward<Fn>(fn), arguments);
+    return detail::invoke_as<detail::local_t, std::invoke_result_t<Fn, detail::local_t<T>...>>(std::forward<Fn>(fn),
+                                                                                               arguments);
   }
 
   /// LOCAL. Deals out `items`, which must be the same on every rank: replica r of N calls `fn(item, …)` for items
   /// r, r + N, r + 2 N, …, in cross-replica context. Arguments as for `update`. Nothing is sent. `reduce_to` takes the
   /// result; `local().values()` are the results of this rank.
   template <std::ranges::random_access_range Items, class Fn, detail::SameOnEveryReplica... T>
-    requires detail::MapFunctionFor<Fn, Items, T...>
+    requires(!std::is_void_v<
+             detail::value_result_t<Fn&, std::ranges::range_reference_t<const Items>, detail::local_t<T>...>>)
   auto map(const Items& items, Fn&& fn, const detail::Args<T...>& arguments = {}, Here here = Here::current()) const {
     using Result = detail::value_result_t<Fn&, std::ranges::range_reference_t<const Items>, detail::local_t<T>...>;
     const Scope scope = enter("map", here);
@@ -285,7 +247,7 @@ class LOCKSTEP_API StrategyExtended {
     std::vector<Result> results;
     for (auto i = static_cast<std::int64_t>(strategy().rank()); i < count; i += strategy().num_replicas_in_sync()) {
       detail::Args<T...> own = arguments;
-      results.push_back(detail::invoke_local<Result>(fn, own, std::ranges::begin(items)[i]));
+      results.push_back(detail::invoke_as<detail::local_t, Result>(fn, own, std::ranges::begin(items)[i]));
     }
     return PerReplica{detail::MapOutput<Result>{std::move(results), count}};
   }
@@ -301,9 +263,13 @@ class LOCKSTEP_API StrategyExtended {
   std::vector<Tensor> read_vars(const detail::VariableList& variables, Here here = Here::current()) const;
 
   /// LOCAL, in any context of this strategy; ContextError elsewhere, also outside every scope. While the result lives,
-  /// variables are created on the devices of `variable`, and only in this strategy's contexts (else ContextError).
-  [[nodiscard("the guard ends when this value goes: give it a name")]] Colocation colocate_vars_with(
-      const Variable& variable, Here here = Here::current()) const;
+  /// variables that this thread creates are on the devices of `variable`, and only in this strategy's contexts (else
+  /// ContextError).
+  [[nodiscard("the guard ends when this value goes: give it a name")]] auto colocate_vars_with(
+      const Variable& variable, Here here = Here::current()) const {
+    require_colocation(variable, here);
+    return Colocation{variable};
+  }
 
   /// LOCAL. No context needed. Whether this strategy created the variable.
   bool variable_created_in_scope(const Variable& variable) const;
@@ -339,10 +305,20 @@ class LOCKSTEP_API StrategyExtended {
   bool should_save_summary() const;
 
  private:
-  /// A result as `reduce_to` returns it: Mirrored, or plain.
+  /// The guard that colocate_vars_with returns.
+  class LOCKSTEP_API Colocation {
+   public:
+    explicit Colocation(const Variable& beside);
+    Colocation(const Colocation&) = delete;  // a guard ends with its block
+    Colocation& operator=(const Colocation&) = delete;
+    ~Colocation();
+  };
+  void require_colocation(const Variable& variable, const Here& here) const;
+
+  /// A result as `reduce_to` returns it: plain if the value was, else Mirrored.
   template <class T>
-  static detail::reduced_t<T> on_all(detail::local_t<detail::reduced_t<T>> result) {
-    if constexpr (detail::is_mirrored<detail::reduced_t<T>>) {
+  static auto on_all(detail::reduced_t<T> result) {
+    if constexpr (detail::is_mirrored<T> || detail::is_per_replica<T>) {
       return detail::MirroredAccess::make(std::move(result));
     } else {
       return result;
@@ -363,7 +339,7 @@ class LOCKSTEP_API StrategyExtended {
   void require_own(const Variable& variable, std::string_view call, const Here& here) const;
   /// Whether this rank is the destination. ContextError as above; InvalidArgument if there is no such replica.
   bool is_here(OneReplica destination, const Here& here) const;
-  void broadcast(std::vector<detail::Leaf>& leaves, std::string_view more, const Here& here) const;
+  void broadcast(detail::AnyValue nest, const Here& here) const;
 
   detail::StrategyAddress address_;
 };

@@ -1,22 +1,32 @@
 // Iterators over input: each rank draws its own batches, and all ranks end together.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
-#include <exception>
+#include <filesystem>
 #include <functional>
+#include <iterator>
+#include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <lockstep/core/base/export.hpp>
+#include <lockstep/core/base/here.hpp>
 #include <lockstep/core/order/input_context.hpp>
-#include <lockstep/sync/strategy/strategy.hpp>
-#include <lockstep/tf/feed/batch_outline.hpp>
-#include <lockstep/tf/feed/distributed_input.hpp>
-#include <lockstep/tf/feed/draw_ahead.hpp>
+#include <lockstep/core/values/leaves.hpp>
+#include <lockstep/core/values/values.hpp>
 
 namespace lockstep {
+
+class Strategy;
+
+namespace detail {
+
+enum class EndOfInput : std::uint8_t { when_all_end, when_first_ends };  ///< InputOptions::EndOfInput
+
+}  // namespace detail
 
 /// How ranks draw from their sources. Nothing is sharded unasked.
 struct InputOptions {
@@ -33,21 +43,12 @@ struct InputOptions {
   /// rank has no input for (`when_first_ends`). The ranks compare it.
   using EndOfInput = detail::EndOfInput;
 
-  /// How ranks share input work.
-  enum class ReplicationMode : std::uint8_t {
-    per_worker,  ///< each rank has its own pipeline and shares nothing of it
-  };
-
-  /// What becomes of a global batch with fewer rows than `global_batch_size`, such as the last of an epoch.
-  enum class Remainder : std::uint8_t {
-    cut,  ///< it is cut like the others, so some replicas get fewer rows or none
-    drop  ///< no replica gets it: all batches have the same shapes, on every replica and in every step
-  };
-
   /// Options of make_dataset_iterator and distribute.
   struct GlobalBatches {
     std::int64_t global_batch_size = 0;  ///< rows of a batch over all replicas; a multiple of their number
-    Remainder remainder = Remainder::cut;
+    /// Drops a global batch with fewer rows, such as the last of an epoch: all batches then have the same shapes.
+    /// Otherwise it is cut like the others, so some replicas get fewer rows or none.
+    bool drop_remainder = false;
     EndOfInput end = EndOfInput::when_all_end;  ///< a replica that gets no rows of a batch counts as one without input
     int prefetch_batches = 0;                   ///< InputOptions::prefetch_batches
   };
@@ -59,7 +60,7 @@ struct InputOptions {
     std::optional<std::int64_t> num_epochs = 1;
     /// Shuffle seed; each epoch reshuffles. If empty, keeps the order.
     std::optional<std::uint64_t> shuffle_seed = 1;
-    Remainder remainder = Remainder::cut;       ///< as in GlobalBatches
+    bool drop_remainder = false;                ///< as in GlobalBatches
     EndOfInput end = EndOfInput::when_all_end;  ///< as in GlobalBatches
     int prefetch_batches = 0;                   ///< InputOptions::prefetch_batches
   };
@@ -84,6 +85,57 @@ using Source = std::function<std::optional<Batch>()>;
 template <class Batch>
 using InputFn = std::function<Source<Batch>(const InputContext& context)>;
 
+/// Makes a source of global batches that starts with the first one. Every rank's source gives the same batches.
+template <class Batch>
+using Dataset = std::function<Source<Batch>()>;
+
+/// A source without its type, which gives null at the end.
+using AnySource = std::function<std::shared_ptr<void>()>;
+
+/// `make` without the type of its batches.
+template <class Batch, class... T>
+std::function<AnySource(T...)> any_sources(std::function<Source<Batch>(T...)> make) {
+  return [make = std::move(make)](T... of) -> AnySource {
+    Source<Batch> source = make(of...);
+    if (!source) return nullptr;
+    return [source = std::move(source)]() -> std::shared_ptr<void> {
+      std::optional<Batch> batch = source();
+      return batch ? std::make_shared<Batch>(*std::move(batch)) : nullptr;
+    };
+  };
+}
+
+struct FeedPlan;
+
+/// A DistributedIterator without the type of its batches.
+class LOCKSTEP_API Feed {
+ public:
+  Feed(Strategy& strategy, const Description& type, std::function<AnySource(const InputContext& context)> input_fn,
+       InputOptions options, Here here);
+  Feed(Strategy& strategy, const Description& type, std::vector<std::filesystem::path> files,
+       std::function<AnySource(const std::filesystem::path& file)> open, InputOptions options, Here here);
+  Feed(Strategy& strategy, const Description& type, std::function<AnySource()> dataset,
+       InputOptions::GlobalBatches options, Here here);
+  Feed(Strategy& strategy, const Description& type, std::function<AnySource()> dataset, InputOptions::Elements options,
+       Here here);
+  /// Of the rows of arrays, of which `copy` makes a copy.
+  Feed(Strategy& strategy, const Description& type, AnySource copy, InputOptions::Arrays options, Here here);
+  Feed(Feed&&) noexcept;
+  Feed& operator=(Feed&&) noexcept;
+  ~Feed();
+
+  std::shared_ptr<void> next(Here here);
+  void initialize(Here here);
+  /// Starts over, unless nothing was drawn yet.
+  void begin(Here here);
+
+ private:
+  struct State;
+  Feed(Strategy& strategy, const Description& type, const FeedPlan& plan, Here here);
+
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace detail
 
 /// Feeds Strategy::run_on_next and run_steps_on_iterator. Ready as soon as it is constructed.
@@ -102,40 +154,11 @@ using InputFn = std::function<Source<Batch>(const InputContext& context)>;
 /// The thread ends with the iterator and at `initialize`, which wait for the call of the source in progress. If that
 /// does not return within 10 seconds, the log gets a warning and the thread is left behind with the source, whose
 /// references to the program may then dangle. Simulated ranks (sim::run) draw ahead in `next`, on their own thread.
-template <class Batch>
+template <std::default_initializable Batch>
 class DistributedIterator {
  public:
-  /// Draws this rank's next batch; empty at the end of its data. Describes in `what`, for the error message, whatever
-  /// must be the same on every rank; the ranks compare it.
-  using Draw = std::function<std::optional<Batch>(std::string& what)>;
-
-  /// How batches are drawn: as in InputOptions.
-  struct DrawOptions {
-    InputOptions::EndOfInput end = InputOptions::EndOfInput::when_all_end;
-    int prefetch_batches = 0;
-  };
-
-  /// COLL, blocking, one agreement, in cross-replica context. For the make_…_iterator functions. Calls `describe`,
-  /// which says what the iterator is over, and `start`, which begins at the first batch; then the ranks compare the
-  /// descriptions and the end of input. Every `initialize` calls `start` again.
-  DistributedIterator(Strategy& strategy, std::function<Draw()> start, const std::function<std::string()>& describe,
-                      DrawOptions options, Here here)
-      : address_{strategy}, start_{std::move(start)}, options_{options} {
-    detail::agree_on_input(
-        address_.strategy(),
-        [&] {
-          detail::require_prefetch(options_.prefetch_batches);
-          detail::InputOffer iterator{.what = "an iterator over " + describe(), .end = options_.end};
-          draw_ = make_draw();
-          return iterator;
-        },
-        here);
-  }
-  DistributedIterator(DistributedIterator&&) noexcept = default;
-  DistributedIterator& operator=(DistributedIterator&&) noexcept = default;
-
-  /// The batches as a range, which `distribute` makes (distribute.hpp).
-  class Batches;
+  /// What make_input_fn_iterator, make_dataset_iterator and distribute_dataset make.
+  DistributedIterator(detail::Feed feed) : feed_{std::move(feed)} {}
 
   /// COLL, blocking, one agreement, in cross-replica context. Returns the next batch of each rank. Returns an empty
   /// optional, on all ranks at once, when every rank has reached the end of its data. Until then a rank without data
@@ -151,108 +174,52 @@ class DistributedIterator {
   /// An exception of the source is rethrown on its rank and becomes a PeerError on the others. The batches that they
   /// had drawn for that step are lost.
   std::optional<PerReplica<Batch>> next(Here here = Here::current()) {
-    std::optional<Batch> own;
-    const detail::InputAnswer answer = detail::agree_on_input(
-        address_.strategy(),
-        [&] {
-          detail::InputOffer offer{.end = options_.end};
-          if (draw_) own = draw_(offer.what);
-          if (!own) draw_ = nullptr;
-          offer.any = own.has_value();
-          if constexpr (detail::needs_outline<Batch>()) {
-            if (own) offer.outline = detail::outline_of(*own);
-            offer.lacks_outline = !own;
-          }
-          return offer;
-        },
-        here);
-    if (!answer.goes_on) {
-      draw_ = nullptr;
-      return std::nullopt;
-    }
-    if (own) return PerReplica<Batch>{*std::move(own)};
-    if constexpr (detail::needs_outline<Batch>()) {
-      return PerReplica<Batch>{detail::batch_without_samples<Batch>(answer.outline, address_.strategy().stream())};
-    } else {
-      return PerReplica<Batch>{Batch{}};
-    }
+    const std::shared_ptr<void> batch = feed_.next(here);
+    if (!batch) return std::nullopt;
+    return PerReplica<Batch>{std::move(*static_cast<Batch*>(batch.get()))};
   }
 
   /// LOCAL, in cross-replica context. Starts over by calling the input function again. If that throws, the next call of
   /// `next` rethrows, so that the other ranks learn of it.
-  void initialize(Here here = Here::current()) {
-    const Scope scope = address_.strategy().scope(here);
-    draw_ = nullptr;  // whatever draws ahead ends before the input function is called
-    try {
-      draw_ = make_draw();
-    } catch (...) {
-      draw_ = [failure = std::current_exception()](std::string&) -> std::optional<Batch> {
-        std::rethrow_exception(failure);
-      };
-    }
+  void initialize(Here here = Here::current()) { feed_.initialize(here); }
+
+  /// COLL, blocking, one agreement, in cross-replica context. The batches as a range, which starts over in each loop:
+  ///
+  ///   for (const PerReplica<Batch>& batch : batches) strategy.run(step, args(batch));
+  ///
+  /// Each increment is a `next`. A rank that leaves the loop early is elsewhere, and all ranks throw MismatchError at
+  /// their next agreement. The iterator must stay in place meanwhile.
+  auto begin(Here here = Here::current()) {
+    feed_.begin(here);
+    return Loop{*this, here};
   }
+  std::default_sentinel_t end() const { return {}; }
 
  private:
-  Draw make_draw() {
-    Draw draw = start_();
-    if (options_.prefetch_batches == 0) return draw;
-    return detail::draw_ahead<Batch>(address_, options_.prefetch_batches, std::move(draw));
-  }
+  class Loop {
+   public:
+    using value_type = PerReplica<Batch>;
+    using difference_type = std::ptrdiff_t;
 
-  detail::StrategyAddress address_;
-  std::function<Draw()> start_;
-  DrawOptions options_;
-  Draw draw_;  ///< empty after the end of this rank's data
-};
+    Loop(DistributedIterator& batches, Here here) : batches_{&batches}, here_{here}, batch_{batches.next(here)} {}
 
-namespace detail {
-
-/// The place of this rank's pipeline among the strategy's: one pipeline per replica.
-LOCKSTEP_API InputContext input_context_of(Strategy& strategy);
-
-LOCKSTEP_API void require_supported(InputOptions::ReplicationMode mode);
-
-/// Whether ranks take elements of a source that is no file. InvalidArgument if they are to take files.
-LOCKSTEP_API bool is_by_element(InputOptions::AutoShard shard);
-
-/// What `describe` says, and how it is sharded.
-LOCKSTEP_API std::string describe_sharded(const std::string& dataset, InputOptions::AutoShard shard);
-
-/// The elements that belong to the pipeline.
-template <class Batch>
-Source<Batch> own_elements(Source<Batch> source, const InputContext& context) {
-  return [source = std::move(source), context, at = 0]() mutable -> std::optional<Batch> {
-    while (std::optional<Batch> element = source()) {
-      const int owner = at;
-      at = (at + 1) % context.num_input_pipelines();
-      if (owner == context.input_pipeline_id()) return element;
+    const PerReplica<Batch>& operator*() const { return *batch_; }
+    const PerReplica<Batch>* operator->() const { return &*batch_; }
+    Loop& operator++() {
+      batch_ = batches_->next(here_);
+      return *this;
     }
-    return std::nullopt;
+    void operator++(int) { ++*this; }
+    bool operator==(std::default_sentinel_t) const { return !batch_; }
+
+   private:
+    DistributedIterator* batches_;
+    Here here_;
+    std::optional<PerReplica<Batch>> batch_;
   };
-}
 
-/// Throws InvalidArgument: `maker` returned no source.
-LOCKSTEP_API [[noreturn]] void refuse_source(std::string_view maker);
-
-/// make_input_fn_iterator for what `describe` describes.
-template <class Batch>
-DistributedIterator<Batch> make_sharded_iterator(Strategy& strategy, InputFn<Batch> input_fn,
-                                                 const std::function<std::string()>& describe, InputOptions options,
-                                                 Here here) {
-  const auto start = [input_fn = std::move(input_fn), options, context = input_context_of(strategy)] {
-    Source<Batch> source = input_fn(context);
-    if (!source) refuse_source("input_fn");
-    if (is_by_element(options.auto_shard)) source = own_elements(std::move(source), context);
-    return [source = std::move(source)](std::string&) { return source(); };
-  };
-  return {strategy,
-          start,
-          [&] { return describe_sharded(describe(), options.auto_shard); },
-          {options.end, options.prefetch_batches},
-          here};
-}
-
-}  // namespace detail
+  detail::Feed feed_;
+};
 
 /// COLL, blocking, one agreement, in cross-replica context. Calls `input_fn` on this rank, in the strategy's scope:
 /// once now, and once for every `initialize`. It returns this rank's source: a function that returns the next batch at
@@ -267,22 +234,14 @@ DistributedIterator<Batch> make_sharded_iterator(Strategy& strategy, InputFn<Bat
 template <class Batch>
 DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, detail::InputFn<Batch> input_fn,
                                                   InputOptions options, Here here = Here::current()) {
-  return detail::make_sharded_iterator<Batch>(
-      strategy, std::move(input_fn), [] { return "an input function"; }, options, here);
+  return detail::Feed{strategy, detail::description_of<Batch>(), detail::any_sources(std::move(input_fn)), options,
+                      here};
 }
 
 /// The same with default options.
 template <class Batch>
 DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, detail::InputFn<Batch> input_fn,
                                                   Here here = Here::current()) {
-  return make_input_fn_iterator<Batch>(strategy, std::move(input_fn), InputOptions{}, here);
-}
-
-/// The same with default options. InvalidArgument for any mode other than InputOptions::ReplicationMode::per_worker.
-template <class Batch>
-DistributedIterator<Batch> make_input_fn_iterator(Strategy& strategy, detail::InputFn<Batch> input_fn,
-                                                  InputOptions::ReplicationMode mode, Here here = Here::current()) {
-  detail::require_supported(mode);
   return make_input_fn_iterator<Batch>(strategy, std::move(input_fn), InputOptions{}, here);
 }
 

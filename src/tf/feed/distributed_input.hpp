@@ -6,20 +6,10 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/core/base/export.hpp>
 #include <lockstep/core/base/here.hpp>
+#include <lockstep/tf/feed/iterator.hpp>
 
-namespace lockstep {
-
-class Strategy;
-
-namespace detail {
-
-/// When the input ends if ranks have different amounts of it (InputOptions::EndOfInput). The ranks compare it.
-enum class EndOfInput : std::uint8_t {
-  when_all_end,    ///< a rank without input takes part with an empty batch while any other has input
-  when_first_ends  ///< the input ends on all ranks before the first step that some rank has no input for
-};
+namespace lockstep::detail {
 
 /// What a rank brings to an agreement on input (agree_on_input).
 struct InputOffer {
@@ -43,7 +33,6 @@ struct InputAnswer {
 /// COLL, blocking, one agreement, and one more message if any rank lacks an outline. Calls `offer` on this rank, in the
 /// strategy's scope. MismatchError if the ranks' offers differ in `what`. An exception that leaves `offer` on one rank
 /// is rethrown there, and the others throw PeerError.
-LOCKSTEP_API InputAnswer agree_on_input(Strategy& strategy, const std::function<InputOffer()>& offer, const Here& here);
+InputAnswer agree_on_input(Strategy& strategy, const std::function<InputOffer()>& offer, const Here& here);
 
-}  // namespace detail
-}  // namespace lockstep
+}  // namespace lockstep::detail

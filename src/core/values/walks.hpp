@@ -1,0 +1,51 @@
+// How lockstep takes the values apart that collectives take: into leaves, into text, into bytes.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/core/values/leaves.hpp>
+
+#include "core/base/parts.hpp"
+
+namespace lockstep::detail {
+
+/// All leaves of a Reducible: sequences by position, maps by key. A number is a tensor of its carrier_t, on the host.
+std::vector<Leaf> leaves_in(const Description& type, const void* nest);
+
+/// Sets these leaves. InvalidArgument for a tensor in the place of a number that does not hold it.
+void set_leaves(const Description& type, void* nest, std::span<const Leaf> leaves);
+
+template <Reducible T>
+std::vector<Leaf> leaves_of(const T& nest) {
+  return leaves_in(description_of<T>(), &nest);
+}
+
+/// A nest like `like` with these leaves.
+template <Reducible T>
+T with_leaves(const T& like, std::span<const Leaf> leaves) {
+  T made = like;
+  set_leaves(description_of<T>(), &made, leaves);
+  return made;
+}
+
+/// " in [f32 f64]": how the leaves of a nest are arranged; empty for a nest of one leaf.
+LOCKSTEP_PARTS_API std::string structure_of(const Description& type, const void* nest);
+template <class T>
+std::string structure_of(const T& nest) {
+  return structure_of(description_of<T>(), &nest);
+}
+
+// Of a BroadcastableObject, as it travels.
+
+/// What the ranks compare before they send: "text", "[Settings of 12 bytes]", "(int of 4 bytes, text)".
+std::string layout_text(const Description& type);
+
+void append_bytes(const Description& type, const void* value, std::vector<std::byte>& bytes);
+
+/// Removes the bytes of a value at the front, and writes it to `value`, which is blank.
+void take_bytes(const Description& type, void* value, std::span<const std::byte>& bytes);
+
+}  // namespace lockstep::detail
