@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <lockstep/sync/strategy/strategy.hpp>
+
 #include "apps/lockstep-bench/agreement_listener.hpp"
 #include "apps/lockstep-bench/mpi_baseline.hpp"
 #include "apps/lockstep-bench/timing.hpp"
