@@ -14,11 +14,14 @@
 #include <lockstep/sync/strategy/replica_context.hpp>
 
 namespace lockstep {
+namespace detail {
 
 template <>
-struct detail::LeafText<at::Tensor> {
+struct LeafText<at::Tensor> {
   static std::string of(const at::Tensor&) { return "tensor"; }
 };
+
+}  // namespace detail
 
 namespace libtorch {
 

@@ -30,6 +30,7 @@ class FitProgress;
 class LiveOptimizers;
 struct OptimizerState;
 struct Sharding;
+/// A piece of a store's memory.
 struct StoreSegment;
 class ExternalValues;
 using AllExternalValues = std::vector<std::weak_ptr<ExternalValues>>;  ///< in the order in which they came
