@@ -106,8 +106,8 @@ std::size_t bytes_to_watch(int ranks, int on_node) {
 /// twice; what grows of the rest with the ranks; and the phase table.
 Tables tables_of(int ranks, int on_node) {
   constexpr std::size_t numbers = 4;
-  const int few = std::max(ranks, 64);
-  (void)bytes_to_watch(few, on_node);  // what is made once for the process
+  const int few = std::max(ranks, 72);  // no power of two: there, a table that doubles would be full
+  (void)bytes_to_watch(few, on_node);   // what is made once for the process
   const std::size_t fewer = bytes_to_watch(few, on_node), more = bytes_to_watch(2 * few, on_node);
   return {static_cast<double>(more - fewer) / few + sizeof(std::string) + numbers * sizeof(int),
           static_cast<double>(PhaseTable::bytes_for(2) - PhaseTable::bytes_for(1))};

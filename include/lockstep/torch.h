@@ -139,7 +139,7 @@ LOCKSTEP_C_API int lockstep_model_set_learning_rate(lockstep_model* model, doubl
  * shards, 2 ranks have 4 and 1. LOCKSTEP_FAILURE if the options have no shards. */
 LOCKSTEP_C_API int lockstep_model_shards(const lockstep_model* model, int* first, int* last);
 
-/** LOCAL. The number of steps made, also before a restored checkpoint; -1 for a handle of no model. */
+/** LOCAL. The number of steps made, also before a restored checkpoint; -1 if `model` is not a model. */
 LOCKSTEP_C_API int64_t lockstep_model_steps(const lockstep_model* model);
 
 /** LOCAL. `*digest` becomes a digest of all parameters, the same on every rank: xxHash64 of their bytes, in the order

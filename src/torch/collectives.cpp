@@ -34,18 +34,9 @@ struct TensorList {
   std::string structure;  ///< " in {a: tensor b: tensor }"; empty for a tensor alone
 };
 
-/// Calls `visit` with each tensor, and each number, in order.
-void visit_leaves(AnyValue nest, const std::function<void(const Description& type, void* leaf)>& visit) {
-  if (nest.type.kind == Description::Kind::leaf || nest.type.kind == Description::Kind::number)
-    return visit(nest.type, nest.address);
-  nest.type.each(nest.address, [&](const Description& type, const void* part, const void*) {
-    visit_leaves({type, part}, visit);
-  });
-}
-
 TensorList list_of(AnyValue nest) {
-  TensorList list{{}, lockstep::detail::structure_of(nest.type, nest.address)};
-  visit_leaves(nest, [&](const Description& type, void* leaf) {
+  TensorList list{{}, lockstep::detail::structure_of(nest)};
+  lockstep::detail::visit_leaves(nest, [&](const Description& type, void* leaf) {
     list.tensors.push_back(type.carrier ? at::empty({}, type_of(*type.carrier)) : *static_cast<at::Tensor*>(leaf));
     if (type.carrier) std::memcpy(list.tensors.back().data_ptr(), leaf, type.size);
   });
@@ -54,7 +45,7 @@ TensorList list_of(AnyValue nest) {
 
 void set_tensors(AnyValue nest, const std::vector<at::Tensor>& tensors) {
   auto next = tensors.begin();
-  visit_leaves(nest, [&](const Description& type, void* leaf) {
+  lockstep::detail::visit_leaves(nest, [&](const Description& type, void* leaf) {
     if (!type.carrier) *static_cast<at::Tensor*>(leaf) = *next;
     if (type.carrier) std::memcpy(leaf, next->data_ptr(), type.size);
     ++next;
@@ -251,8 +242,10 @@ std::shared_ptr<StartedTensors> start(ReplicaContext& context, ReduceOp op, AnyV
   return std::make_shared<StartedTensors>(context, collective.shared(), list.structure, op, here);
 }
 
-void wait_for(StartedTensors& started, AnyValue nest, const Here& here) {
-  set_tensors(nest, started.wait(here));
+void wait_for(const std::shared_ptr<StartedTensors>& started, AnyValue nest, const Here& here) {
+  std::shared_ptr<lockstep::detail::StartedReduction> none;
+  if (!started) lockstep::detail::wait_for(none, nest, here);  // throws
+  set_tensors(nest, started->wait(here));
 }
 
 }  // namespace lockstep::libtorch::detail

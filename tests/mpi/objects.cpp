@@ -39,6 +39,15 @@ struct Settings {
   bool operator==(const Settings&) const = default;
 };
 
+/// Members that begin with something.
+struct Defaults {
+  std::vector<int> sizes = {1, 2};
+  std::optional<double> rate = 0.1;
+  std::map<std::string, int> counts = {{"own", 1}, {"other", 2}};
+
+  bool operator==(const Defaults&) const = default;
+};
+
 Strategy& strategy() {
   return runtime().strategy();
 }
@@ -59,6 +68,11 @@ std::uint64_t meetings() {
 template <>
 struct lockstep::Nest<Settings> {
   static constexpr auto members = std::tuple{&Settings::path, &Settings::classes, &Settings::plain};
+};
+
+template <>
+struct lockstep::Nest<Defaults> {
+  static constexpr auto members = std::tuple{&Defaults::sizes, &Defaults::rate, &Defaults::counts};
 };
 
 TEST_CASE("every rank gets replica 0's text, whatever its length") {
@@ -95,6 +109,13 @@ TEST_CASE("every rank gets replica 0's numbers, structs and nests of them") {
   CHECK(strategy().broadcast_object(nest_of(rank())).value() == nest_of(0));
 }
 
+TEST_CASE("what a struct begins with is replaced by replica 0's value") {
+  const auto defaults_of = [](int rank) {
+    return rank == 0 ? Defaults{.sizes = {7}, .rate = std::nullopt, .counts = {{"own", 5}}} : Defaults{};
+  };
+  CHECK(strategy().broadcast_object(defaults_of(rank())).value() == defaults_of(0));
+}
+
 TEST_CASE("a value can be made on replica 0 alone, also in replica code") {
   int calls = 0;
   const auto make = [&] {
@@ -103,6 +124,7 @@ TEST_CASE("a value can be made on replica 0 alone, also in replica code") {
   };
   CHECK(strategy().broadcast_object(make).value() == "from the chief");
   CHECK(calls == (rank() == 0 ? 1 : 0));
+  CHECK(strategy().broadcast_object([next = 4]() mutable { return ++next; }).value() == 5);
   const auto seen =
       strategy().run([&](ReplicaContext& context) { return context.strategy().broadcast_object(rank() + 3).value(); });
   CHECK(seen.local() == 3);

@@ -131,6 +131,10 @@ TEST_CASE("a reduction of torch's tensors that does not wait has the operands of
     CHECK(number == triangle() - ranks());
     CHECK(on_host(first.wait()) == Values{sum});
     CHECK_THAT(message_of<ContextError>([&] { (void)first.wait(); }), Catch::Contains("its result has been taken"));
+    auto third = libtorch::all_reduce_async(context, ReduceOp::sum, x);
+    auto moved_to = std::move(third);
+    CHECK_THAT(message_of<ContextError>([&] { (void)third.wait(); }), Catch::Contains("it has been moved from"));
+    (void)moved_to.wait();
   });
 }
 

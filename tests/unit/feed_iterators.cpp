@@ -31,6 +31,13 @@ struct Samples {
   std::string origin;
 };
 
+/// Members that begin with something.
+struct Defaults {
+  std::map<int, Tensor> columns = {{1, Tensor::zeros(DType::f32, {3})}};
+  std::vector<float> values = {1};
+  double weight = 2;
+};
+
 using Columns = std::map<std::string, Tensor>;
 
 Tensor floats(std::vector<float> values, Shape shape) {
@@ -47,6 +54,22 @@ template <>
 struct lockstep::Nest<Samples> {
   static constexpr auto members = std::tuple{&Samples::images, &Samples::labels};
 };
+
+template <>
+struct lockstep::Nest<Defaults> {
+  static constexpr auto members = std::tuple{&Defaults::columns, &Defaults::values, &Defaults::weight};
+};
+
+TEST_CASE("a batch without samples has nothing of what its struct begins with") {
+  const Defaults batch{.columns = {{5, floats({1, 2}, {1, 2})}}, .values = {4, 5}, .weight = 3};
+  const detail::Description& type = detail::description_of<Defaults>();
+  Defaults made;
+  detail::take_outline(type, &made, detail::outline_of(type, &batch), Stream::host());
+  REQUIRE(made.columns.size() == 1);
+  CHECK(made.columns.at(5).shape() == Shape{0, 2});
+  CHECK(made.values.empty());
+  CHECK(made.weight == 0);
+}
 
 TEST_CASE("an outline keeps what a batch is made of, and nothing of its samples") {
   enum class Part { left, right };

@@ -138,6 +138,17 @@ TEST_CASE("neither what has come before a late rank waits nor the time in which 
   }
 }
 
+TEST_CASE("a rank that only sends its slice to the root counts no more than that") {
+  Sums sums{11.4e6, Seconds{0.0002}};
+  for (int i = 0; i < 20; ++i) {
+    const SumsUnderWay::Waiting waiting{&sums.sums};
+    sums.sums.wait(*sums.sums.start_to_one(sums.flat, {}, 1));
+  }
+  (void)sums.wire.most();
+  (void)sums.sum();
+  CHECK(sums.wire.most() < 500'000);
+}
+
 TEST_CASE("a rank that computes gives the network what keeps it busy until it looks again") {
   Sums sums{11.4e6, Seconds{0.0002}};
   for (int i = 0; i < 5; ++i) (void)sums.sum();

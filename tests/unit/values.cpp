@@ -152,16 +152,22 @@ Mirrored<T> mirrored(T value) {
 }
 
 template <class T>
+T with_leaves(T like, const std::vector<detail::Leaf>& leaves) {
+  detail::set_leaves(like, leaves);
+  return like;
+}
+
+template <class T>
 T round_trip(const T& nest, std::size_t leaf_count) {
-  const std::vector<detail::Leaf> leaves = detail::leaves_of(nest);
+  const std::vector<detail::Leaf> leaves = detail::leaves_in(nest);
   CHECK(leaves.size() == leaf_count);
-  return detail::with_leaves(nest, leaves);
+  return with_leaves(nest, leaves);
 }
 
 template <class T>
 std::vector<T> flat_numbers(const auto& nest) {
   std::vector<T> numbers;
-  for (const detail::Leaf& leaf : detail::leaves_of(nest))
+  for (const detail::Leaf& leaf : detail::leaves_in(nest))
     numbers.push_back(std::get<Tensor>(leaf).to_vector<T>().at(0));
   return numbers;
 }
@@ -235,8 +241,8 @@ TEST_CASE("leaves keep their type and order: sequences by position, maps by key"
         std::vector<std::int32_t>{1, 2, 3});
   CHECK(flat_numbers<std::int32_t>(std::pair{1, std::tuple{2, std::vector<int>{3, 4}, 5}}) ==
         std::vector<std::int32_t>{1, 2, 3, 4, 5});
-  const std::vector<detail::Leaf> leaves =
-      detail::leaves_of(std::tuple{1, 1L, 1LL, 1.f, 1., std::uint8_t{1}, Tensor::zeros(DType::bf16, {2, 3})});
+  const std::tuple all{1, 1L, 1LL, 1.f, 1., std::uint8_t{1}, Tensor::zeros(DType::bf16, {2, 3})};
+  const std::vector<detail::Leaf> leaves = detail::leaves_in(all);
   std::vector<DType> types;
   for (const detail::Leaf& leaf : leaves) types.push_back(std::get<Tensor>(leaf).dtype());
   CHECK(types ==
@@ -258,10 +264,10 @@ TEST_CASE("structs are walked member by member, and keep what is not named", "[B
 TEST_CASE("a nest with other leaves takes its values from them, its structure from the likeness") {
   const std::map<std::string, std::pair<int, Tensor>> like{{"a", {0, Tensor{}}}, {"b", {0, Tensor{}}}};
   const Tensor t = Tensor::from({1.f, 2.f}, {2});
-  const auto made = detail::with_leaves(like, std::vector<detail::Leaf>{Tensor::scalar(1), t, Tensor::scalar(2), t});
+  const auto made = with_leaves(like, {Tensor::scalar(1), t, Tensor::scalar(2), t});
   CHECK(made.at("a").first == 1);
   CHECK(made.at("b").first == 2);
   CHECK(made.at("b").second.view().data() == t.view().data());  // the leaf itself, no copy
   for (const Tensor& no_int : {Tensor::scalar(1.5), Tensor::zeros(DType::i32, {2})})
-    CHECK_THROWS_AS(detail::with_leaves(1, std::vector<detail::Leaf>{no_int}), InvalidArgument);
+    CHECK_THROWS_AS(with_leaves(1, {no_int}), InvalidArgument);
 }

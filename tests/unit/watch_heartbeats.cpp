@@ -198,6 +198,36 @@ TEST_CASE("of nodes that would tell of a stall or warn at once, the lowest does,
   CHECK(said_by({1, 2}, [](WatchRounds& each) { return each.warns(); }) == std::vector{1});
 }
 
+TEST_CASE("a far row that came before a rank was told to end does not show that its rank has lived since") {
+  Ranks ranks{numbers_to(6)};  // nodes 0 and 3 are not near each other
+  PhaseTable& table = ranks.table(3);
+  WatchRounds rounds{table, {.names = {"a", "b", "c", "d", "e", "f"}, .nodes = ranks.nodes, .row = 3}, &ranks.beats(3)};
+  std::uint64_t heartbeat = 0;
+  const auto look = [&](bool told) {
+    rounds.beat(WatchRounds::Heartbeat::when_due, told);
+    rounds.look_around([](int, PhaseTable::Snapshot&, Observation::Row&) {});
+    if (told) rounds.seen().since_told = rounds.seen().since_told.value_or(Observation::Seconds{0}) + rounds.job().tick;
+    return rounds.judge().last_act;
+  };
+  const auto comes = [&](int row) { table.write(row, {.heartbeat = heartbeat, .phase = Phase::computing}); };
+  const auto near_rows_come = [&] {
+    ++heartbeat;
+    for (const int row : {1, 2, 4, 5}) comes(row);
+  };
+  near_rows_come();
+  comes(0);
+  REQUIRE(look(false) == LastAct::none);
+  near_rows_come();
+  comes(0);
+  rounds.seen().told_by_parent = true;
+  auto act = LastAct::none;
+  for (int looks = 0; looks < 20 && act == LastAct::none; ++looks) {
+    near_rows_come();
+    act = look(true);
+  }
+  CHECK(act == LastAct::end);  // and does not say that the job was interrupted, as it would if all had lived
+}
+
 TEST_CASE("a watchdog sends its rank's row around once, and again as long as somebody wishes for the rows of all") {
   Ranks ranks{numbers_to(9)};
   const WatchedRank watched{ranks, 60};

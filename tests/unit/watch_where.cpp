@@ -7,6 +7,7 @@
 #include <ctime>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -282,6 +283,19 @@ TEST_CASE("a rank takes its stack when three quarters of the time are over in wh
   Scene stuck{{0}};
   stuck.seen.calls = {.begun = 8, .ended = 7};
   CHECK(first(stuck, takes_stack) == 1025 - 256 + 1);
+}
+
+TEST_CASE("a rank takes its stack a look later if there was no memory for the look in which it is time") {
+  Scene job{{0, 0}};
+  job.row(1).phase = Phase::meeting;
+  job.row(1).meeting = 1;
+  REQUIRE(first(job, takes_stack, 1024 - 256) == 0);
+  job.job.names = {2, [](int) -> std::string { throw std::bad_alloc{}; }};
+  job.sight(1).process = Observation::Process::ended;
+  CHECK_THROWS_AS(look(job), std::bad_alloc);
+  job.sight(1).process = Observation::Process::running;
+  CHECK(look(job).takes_stack);
+  CHECK_FALSE(look(job).takes_stack);
 }
 
 TEST_CASE("the sentence about a rank that is late names the file of its stack, if there is one") {

@@ -15,12 +15,10 @@
 
 namespace lockstep {
 namespace detail {
-
 template <>
 struct LeafText<at::Tensor> {
   static std::string of(const at::Tensor&) { return "tensor"; }
 };
-
 }  // namespace detail
 
 namespace libtorch {
@@ -52,7 +50,7 @@ LOCKSTEP_API void broadcast(ReplicaContext& context, AnyValue nest, const Here& 
 class StartedTensors;
 LOCKSTEP_API std::shared_ptr<StartedTensors> start(ReplicaContext& context, ReduceOp op, AnyValue nest,
                                                    const Here& here);
-LOCKSTEP_API void wait_for(StartedTensors& started, AnyValue nest, const Here& here);
+LOCKSTEP_API void wait_for(const std::shared_ptr<StartedTensors>& started, AnyValue nest, const Here& here);
 
 /// What `all_reduce_async` returns. As PendingReduction.
 template <ReducibleTensorNest T>
@@ -63,7 +61,7 @@ class [[nodiscard("nothing can wait for this reduction: keep what all_reduce_asy
 
   /// Blocks as `all_reduce` does, and returns what that would have returned. Call it once, in the run that started it.
   T wait(Here here = Here::current()) {
-    detail::wait_for(*started_, result_, here);
+    detail::wait_for(started_, result_, here);
     return std::move(result_);
   }
 

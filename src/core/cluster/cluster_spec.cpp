@@ -75,6 +75,7 @@ Addresses read_sparse_job(const Json& job, const std::string& type, std::string_
     by_index.emplace(*index, &entry);
   }
   Addresses addresses;
+  addresses.reserve(by_index.size());
   for (const auto& [index, entry] : by_index) {
     const int next = static_cast<int>(addresses.size());
     if (index != next)
@@ -95,6 +96,7 @@ Addresses read_job(const Json& cluster, const std::string& type, std::string_vie
     throw error_at(source, "cluster." + type,
                    fmt::format(R"(expected a list of addresses like ["host:2222"], got {})", shown(*job)));
   Addresses addresses;
+  addresses.reserve(job->size());
   for (const Json& entry : *job)
     addresses.push_back(text_of_address(entry, key_of({type, static_cast<int>(addresses.size())}), source));
   return addresses;
@@ -169,15 +171,21 @@ ClusterSpec ClusterSpec::one_task_per_rank(int ranks) {
   if (ranks < 1) throw InvalidArgument{fmt::format("a job of {} ranks: expected at least 1", ranks)};
   ClusterSpec spec;
   spec.source_ = "one task per rank";
-  for (int rank = 0; rank < ranks; ++rank) spec.jobs_["worker"].push_back(fmt::format("localhost:{}", rank + 1));
+  Addresses& workers = spec.jobs_["worker"];
+  workers.reserve(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) workers.push_back(fmt::format("localhost:{}", rank + 1));
   return spec;
 }
 
 std::vector<Task> ClusterSpec::tasks() const {
   std::vector<Task> tasks;
-  for (const char* const type : {"chief", "worker"})
-    for (int index = 0; index < static_cast<int>(job(type).size()); ++index) tasks.push_back({type, index});
+  for (int number = 0; number < num_tasks(); ++number) tasks.push_back(task(number));
   return tasks;
+}
+
+Task ClusterSpec::task(int number) const {
+  const int chiefs = has_chief() ? 1 : 0;
+  return number < chiefs ? Task{"chief", 0} : Task{"worker", number - chiefs};
 }
 
 const std::vector<std::string>& ClusterSpec::job(std::string_view type) const {

@@ -51,6 +51,7 @@ class ClusterSpec {
 
   /// The chief, if any, then the workers by number. No evaluator.
   std::vector<Task> tasks() const;
+  Task task(int number) const;  ///< that of this number among them, which must be below `num_tasks`
 
   bool has_chief() const { return !job("chief").empty(); }
   bool has_evaluator() const { return !job("evaluator").empty(); }

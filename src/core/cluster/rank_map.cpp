@@ -50,8 +50,7 @@ void RankMap::require_rank(int rank) const {
 
 Task RankMap::task_of(int rank) const {
   require_rank(rank);
-  const int task = rank / spec_.replicas_per_task(), chiefs = spec_.has_chief() ? 1 : 0;
-  return task < chiefs ? Task{"chief", 0} : Task{"worker", task - chiefs};
+  return spec_.task(rank / spec_.replicas_per_task());
 }
 
 int RankMap::replica_in_task(int rank) const {

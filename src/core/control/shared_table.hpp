@@ -33,7 +33,7 @@ class SharedTable {
   std::shared_ptr<const std::vector<T>> entries_;
 };
 
-/// The same, if entries are made when somebody asks for them: a job may have thousands of ranks, so none is kept.
+/// Makes entry r each time somebody asks for it, and keeps none: a job may have thousands of ranks.
 template <class T>
 class TableOnDemand {
  public:
@@ -47,7 +47,6 @@ class TableOnDemand {
                       [kept = SharedTable<T>{std::move(entries)}](int rank) { return kept[rank]; }} {}
   TableOnDemand(std::initializer_list<T> entries) : TableOnDemand{std::vector<T>{entries}} {}
 
-  int ranks() const { return ranks_; }
   T operator[](int rank) const { return (*make_)(rank); }
 
   std::vector<T> all() const {

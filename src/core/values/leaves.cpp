@@ -124,44 +124,34 @@ std::string text_of(long long number) {
   return fmt::format("{}", number);
 }
 
-std::vector<Leaf> leaves_in(const Description& description, const void* nest) {
+void visit_leaves(AnyValue nest, const std::function<void(const Description& type, void* leaf)>& visit) {
+  if (!nest.type.each) return visit(nest.type, nest.address);
+  nest.type.each(nest.address, [&](auto& of_part, auto* part, auto*) { visit_leaves({of_part, part}, visit); });
+}
+
+std::vector<Leaf> leaves_in(AnyValue nest) {
   std::vector<Leaf> leaves;
-  const Description::Visit add = [&](const Description& part, const void* value, const void*) {
-    if (part.kind == Kind::number) {
-      const Tensor number = Tensor::zeros(*part.carrier, {});
-      std::memcpy(number.view().data(), value, part.size);
-      leaves.emplace_back(number);
-    } else if (part.kind == Kind::tensor) {
-      leaves.emplace_back(*static_cast<const Tensor*>(value));
-    } else if (part.kind == Kind::slices) {
-      leaves.emplace_back(*static_cast<const IndexedSlices*>(value));
-    } else {
-      part.each(value, add);
-    }
-  };
-  add(description, nest, nullptr);
+  visit_leaves(nest, [&](const Description& type, void* leaf) {
+    if (type.kind == Kind::tensor) return void(leaves.emplace_back(*static_cast<Tensor*>(leaf)));
+    if (type.kind == Kind::slices) return void(leaves.emplace_back(*static_cast<IndexedSlices*>(leaf)));
+    const Tensor number = Tensor::zeros(*type.carrier, {});
+    std::memcpy(number.view().data(), leaf, type.size);
+    leaves.emplace_back(number);
+  });
   return leaves;
 }
 
-void set_leaves(const Description& description, void* nest, std::span<const Leaf> leaves) {
+void set_leaves(AnyValue nest, std::span<const Leaf> leaves) {
   auto next = leaves.begin();
-  const Description::Visit set = [&](const Description& part, const void* value, const void*) {
-    void* const to = const_cast<void*>(value);
-    if (part.kind == Kind::number) {
-      const TensorView number = std::get<Tensor>(*next++).view();
-      if (number.dtype() != part.carrier || number.count() != 1 || number.device() != DeviceKind::cpu)
-        throw InvalidArgument{fmt::format("{} for a number of a nest; expected {} on the host", describe(number),
-                                          name_of(*part.carrier))};
-      std::memcpy(to, number.data(), part.size);
-    } else if (part.kind == Kind::tensor) {
-      *static_cast<Tensor*>(to) = std::get<Tensor>(*next++);
-    } else if (part.kind == Kind::slices) {
-      *static_cast<IndexedSlices*>(to) = std::get<IndexedSlices>(*next++);
-    } else {
-      part.each(value, set);
-    }
-  };
-  set(description, nest, nullptr);
+  visit_leaves(nest, [&](const Description& type, void* leaf) {
+    if (type.kind == Kind::tensor) return void(*static_cast<Tensor*>(leaf) = std::get<Tensor>(*next++));
+    if (type.kind == Kind::slices) return void(*static_cast<IndexedSlices*>(leaf) = std::get<IndexedSlices>(*next++));
+    const TensorView number = std::get<Tensor>(*next++).view();
+    if (number.dtype() != type.carrier || number.count() != 1 || number.device() != DeviceKind::cpu)
+      throw InvalidArgument{
+          fmt::format("{} for a number of a nest; expected {} on the host", describe(number), name_of(*type.carrier))};
+    std::memcpy(leaf, number.data(), type.size);
+  });
 }
 
 std::string comparable_text(AnyValue any) {
@@ -189,10 +179,10 @@ std::string signature(AnyValue value, Optionals optionals) {
   return text;
 }
 
-std::string structure_of(const Description& type, const void* nest) {
-  const bool has_parts =
-      type.kind == Kind::list || type.kind == Kind::map || type.kind == Kind::tuple || type.kind == Kind::record;
-  return has_parts ? " in " + signature({type, nest}) : "";
+std::string structure_of(AnyValue nest) {
+  const Kind kind = nest.type.kind;
+  const bool has_parts = kind == Kind::list || kind == Kind::map || kind == Kind::tuple || kind == Kind::record;
+  return has_parts ? " in " + signature(nest) : "";
 }
 
 std::string layout_text(const Description& description) {
@@ -245,6 +235,7 @@ void take_bytes(const Description& description, void* value, std::span<const std
     return take(text.data(), text.size());
   }
   if (!description.grows) return description.each(value, take_part);
+  description.clear(value);  // a member of a struct may begin with parts
   for (std::size_t left = take_count(); left > 0; --left) description.append(value, take_part);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,31 +13,17 @@
 
 namespace lockstep::detail {
 
-/// All leaves of a Reducible: sequences by position, maps by key. A number is a tensor of its carrier_t, on the host.
-std::vector<Leaf> leaves_in(const Description& type, const void* nest);
+/// Calls `visit` with each part of a nest that has no parts: sequences by position, maps by key.
+LOCKSTEP_PARTS_API void visit_leaves(AnyValue nest, const std::function<void(const Description&, void* leaf)>& visit);
+
+/// All leaves of a Reducible. A number is a tensor of its carrier_t, on the host.
+std::vector<Leaf> leaves_in(AnyValue nest);
 
 /// Sets these leaves. InvalidArgument for a tensor in the place of a number that does not hold it.
-void set_leaves(const Description& type, void* nest, std::span<const Leaf> leaves);
-
-template <Reducible T>
-std::vector<Leaf> leaves_of(const T& nest) {
-  return leaves_in(description_of<T>(), &nest);
-}
-
-/// A nest like `like` with these leaves.
-template <Reducible T>
-T with_leaves(const T& like, std::span<const Leaf> leaves) {
-  T made = like;
-  set_leaves(description_of<T>(), &made, leaves);
-  return made;
-}
+void set_leaves(AnyValue nest, std::span<const Leaf> leaves);
 
 /// " in [f32 f64]": how the leaves of a nest are arranged; empty for a nest of one leaf.
-LOCKSTEP_PARTS_API std::string structure_of(const Description& type, const void* nest);
-template <class T>
-std::string structure_of(const T& nest) {
-  return structure_of(description_of<T>(), &nest);
-}
+LOCKSTEP_PARTS_API std::string structure_of(AnyValue nest);
 
 // Of a BroadcastableObject, as it travels.
 

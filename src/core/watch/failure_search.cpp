@@ -98,6 +98,7 @@ class FailureSearch : WatchView {
   void look_for_circle(int row, std::uint64_t waited_ticks) {
     const std::uint64_t enough = ticks_in(for_a_circle);
     if (waited_ticks < enough || stall_ticks_ / 2 < enough) return;
+    if (this->row(row).phase != Phase::meeting || this->row(row).stall_told) return;
     const WaitChain chain = follow_waits(seen_.read, rows(), job_.row, row);
     const auto has_waited = [&](int each) { return each == job_.row || peer(each).waiting_ticks >= enough; };
     if (!chain.is_circle || !std::ranges::all_of(chain.rows, has_waited)) return;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,6 +24,9 @@ namespace lockstep {
 /// rank whose datagrams do not come is asked over TCP. All methods are LOCAL, and only host_answers waits.
 class Heartbeats {
  public:
+  /// How long a rank that has said a line of the job lives on: near nodes must hear of the line before they miss it.
+  static constexpr std::chrono::milliseconds until_line_is_known{250};
+
   explicit Heartbeats(std::unique_ptr<HeartbeatNetwork> network);
   Heartbeats(const Heartbeats&) = delete;
 

@@ -143,9 +143,10 @@ class Look : WatchView {
     const bool is_awaited =
         !in_time && same && peer(job_.row).still_ticks > 0 && std::ranges::any_of(seen_.fresh, waits);
     state_.awaited_ticks = is_awaited ? state_.awaited_ticks + 1 : 0;
-    const std::uint64_t ticks = std::max(state_.awaited_ticks, state_.called_ticks);
     // Early enough to be on disk when others say that it is late. Once.
-    result_.takes_stack = ticks == stall_ticks_ - stall_ticks_ / 4;
+    const bool is_time = std::max(state_.awaited_ticks, state_.called_ticks) >= stall_ticks_ - stall_ticks_ / 4;
+    state_.took_stack = state_.took_stack && is_time;
+    result_.takes_stack = is_time && !state_.took_stack;
   }
 
   void note_questions() {
@@ -253,6 +254,7 @@ void Observation::Row::look(const PhaseTable::Snapshot& now, const PhaseTable::S
 }
 
 WatchState::WatchState(const std::vector<Observation::Row>& rows) {
+  peers.reserve(rows.size());
   for (const Observation::Row& seen : rows)
     peers.push_back({.life = {.heartbeat = seen.heartbeat}, .progress = seen.progress, .meetings = seen.meetings});
 }
@@ -262,11 +264,12 @@ Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState&
   const WatchView view{job, seen, state};
   Look look{view, judgement};
   look_for_failure(view, look.take_notes(), judgement);
-  if (judgement.failure) return judgement;
-  if (seen.since_told)
+  if (!judgement.failure && seen.since_told)
     judgement.last_act = look.last_act();
-  else
+  else if (!judgement.failure)
     judgement.lost_heartbeats = look.lost_heartbeats();
+  // If there was no memory for this look, the next one says it.
+  state.took_stack = state.took_stack || judgement.takes_stack;
   return judgement;
 }
 

@@ -1,5 +1,5 @@
-// What a watchdog makes of what it sees: which rank is gone, stopped, late or out of reach, and who says so. Pure: the
-// watchdog looks around, asks for a judgement, and acts on it.
+// What a watchdog makes of what it sees: which rank is gone, stopped, late or out of reach, and who says so. Knows no
+// clock, thread or socket: the watchdog looks around, asks for a judgement, and acts on it.
 #pragma once
 
 #include <algorithm>
@@ -115,8 +115,6 @@ struct Observation {
 
 /// What is kept from one look to the next.
 struct WatchState {
-  using Seconds = WatchedJob::Seconds;
-
   struct Peer {
     SignsOfLife life;
     std::uint32_t progress = 0;          ///< as the last look showed it
@@ -147,6 +145,7 @@ struct WatchState {
   std::optional<std::uint64_t> wish_ticks;   ///< since the last was known; empty if rows are not passed on
   std::uint64_t passing_ticks = 0;           ///< how long rows have been passed on
   std::uint64_t awaited_ticks = 0;           ///< how long others have waited for this rank where it is
+  bool took_stack = false;                   ///< of this rank, since they wait or its driver has not returned
   std::uint32_t asked = 0;                   ///< the number of the last question where everyone is
   std::uint64_t open_ticks = 0;              ///< how long it has been open
   std::optional<std::uint32_t> answered;     ///< how often that was answered, as the last look showed it
@@ -206,16 +205,11 @@ struct Judgement {
 ///
 /// Ranks that wait for each other in a circle are named after 3 s, long before the stall timeout ends the job.
 ///
-/// Rows of nodes that are not near come only after somebody has wished for them (NodeMap): a rank that has waited for
-/// an eighth of the stall timeout, or 1 s if that is less, or has missed a near rank for as long, or was told to end,
-/// or asked where everyone is. Until then, nothing is known of such ranks.
-///
 /// Where everyone is may be asked of all ranks, as mpirun does with a signal, or of one. What is asked within 0.3 s, or
 /// before the answer is known, is one question. The lowest node alive answers it; if it does not, the next.
 ///
-/// Of the nodes that see a silence, or a stall that is only observed, the one with the lowest living rank speaks first;
-/// of a silence, those that are near sooner than others. A heartbeat carries one such stall, so the next is told of
-/// when that one has travelled.
+/// Decision 0021 says when rows of nodes come that are not near, and which node speaks first. A heartbeat carries one
+/// observed stall, so the next is told of when that one has travelled.
 Judgement judge_look(const WatchedJob& job, const Observation& seen, WatchState& state);
 
 }  // namespace lockstep

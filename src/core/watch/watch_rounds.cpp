@@ -25,6 +25,7 @@ WatchRounds::WatchRounds(PhaseTable& table, WatchedJob job, Heartbeats* heartbea
   const int here = job_.nodes.node_of(job_.row);
   for (int row = 0; row < table.rows(); ++row)
     if (const int node = job_.nodes.node_of(row); node == here || job_.nodes.are_near(node, here)) near_.push_back(row);
+  near_.shrink_to_fit();
   seen_.read = [this](int row) { return row == table_.row() ? seen_.own : table_.read(row); };
   seen_.host_answers = [this](int row) { return heartbeats_->host_answers(row); };
   seen_.fresh.reserve(seen_.rows.size());
@@ -33,6 +34,7 @@ WatchRounds::WatchRounds(PhaseTable& table, WatchedJob job, Heartbeats* heartbea
 
 void WatchRounds::beat(Heartbeat heartbeat, bool told) {
   ++ticks_;
+  if (std::exchange(was_told_, told) != told) looks_ = 0;
   if (std::exchange(speaker_, table_.speaker()) != speaker_) speaker_changed_ = ticks_;
   table_.beat();
   if (!heartbeats_) return;

@@ -38,12 +38,12 @@ class WatchRounds {
   /// What was seen last, for the caller to complete before it judges.
   Observation& seen() { return seen_; }
 
-  /// Writes there what the table shows. Rows that are not near are read while they come, and now and then at other
-  /// times.
+  /// Writes there what the table shows. Rows that are not near are read while they come, in the first look after this
+  /// rank was told to end, and now and then at other times.
   void look_around(const LookAt& look_at);
 
-  /// Judges it. Asks hosts where that decides, which waits. If this rank wishes for the rows of all, it says so. If
-  /// there is no memory for that, some ranks may have been judged.
+  /// Judges what was seen. May wait: it asks a host whether it answers if the verdict depends on that. If this rank
+  /// wishes for the rows of all, it says so. If there is no memory for that, some ranks may have been judged.
   Judgement judge();
 
   /// How long the rank of that row has shown no heartbeat, as far as it was judged.
@@ -94,7 +94,8 @@ class WatchRounds {
   Intent to_tell_, to_warn_;
   PhaseTable::Speaker speaker_;        ///< as the last tick found it
   std::uint64_t speaker_changed_ = 0;  ///< the tick
-  std::uint64_t looks_ = 0;
+  std::uint64_t looks_ = 0;            ///< since all rows were to be read
+  bool was_told_ = false;
   std::vector<int> near_;  ///< rows of this node and of those near it, ascending
   Observation seen_;
   WatchState state_;

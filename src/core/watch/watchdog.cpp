@@ -14,6 +14,7 @@
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -323,8 +324,10 @@ class Watchdog::Thread {
     // rank that did not print waits until the line is out; to another node's mpirun it travels through a daemon. If not
     // everyone can be told, each ends what it can, in its own time.
     const bool for_mpirun = finding.code == Error::ExitCode::peer_failed || !printing;
-    const Seconds on_its_way{heartbeats_ ? 0.2 : 0.0};
-    pass(for_mpirun && finding.reach == Reach::whole_job ? Seconds{3} : on_its_way);
+    if (for_mpirun && finding.reach == Reach::whole_job)
+      pass(Seconds{3});
+    else
+      let_nodes_know();
     end_job_(static_cast<Error::ExitCode>(table_.code_of_report(code)), finding.reach);
     if (told_at_) die_of_signal();
   }
@@ -332,10 +335,12 @@ class Watchdog::Thread {
   /// Each rank has a limit of its own, and soon after it the kernel kills the process.
   void end_for_cpu_time(std::string_view reached) {
     constexpr int code = static_cast<int>(Error::ExitCode::peer_failed);
-    if (claim_report(&table_, code))
+    if (claim_report(&table_, code)) {
       say_cpu_time(reached);
-    else
+      let_nodes_know();
+    } else {
       pass(Seconds{1});  // the printing rank ends the job, including this one
+    }
     signals_.let_through();
     end_job_(static_cast<Error::ExitCode>(table_.code_of_report(code)), Reach::whole_job);
   }
@@ -364,6 +369,10 @@ class Watchdog::Thread {
       beat(Heartbeat::now);
       std::this_thread::sleep_for(job_.tick);
     }
+  }
+
+  void let_nodes_know() {
+    if (heartbeats_) pass(Heartbeats::until_line_is_known);
   }
 
   [[noreturn]] void die_of_signal() {

@@ -32,9 +32,6 @@ constexpr std::chrono::seconds until_others_come{1};
 // Longer than mpirun takes to end the others.
 constexpr std::chrono::seconds until_chief_has_spoken{3};
 
-// Longer than two heartbeats. Other nodes must hear that a line was printed before they see this process end.
-constexpr std::chrono::milliseconds until_nodes_know{250};
-
 // The reporting rank waits up to 3 s for mpirun, and up to 5 s for the answer to MPI_Abort.
 constexpr std::chrono::seconds until_being_ended{10};
 
@@ -45,11 +42,6 @@ std::exception_ptr unknown_exception() {
   } catch (...) {
     return std::current_exception();
   }
-}
-
-bool is_on_several_nodes(const Job& job) {
-  const std::vector<int>& nodes = job.node_of_rank().all();
-  return std::ranges::adjacent_find(nodes, std::not_equal_to{}) != nodes.end();
 }
 
 }  // namespace
@@ -244,7 +236,7 @@ void JobEnd::alone(const std::string& what, Error::ExitCode cause, Blame blame) 
 void JobEnd::end_job(std::string_view line, int code) {
   if (claim_report(phases_, code)) {
     print_last_line(line, code);
-    if (is_on_several_nodes(job_)) std::this_thread::sleep_for(until_nodes_know);
+    std::this_thread::sleep_for(until_line_is_known_);
   } else {
     std::this_thread::sleep_for(std::chrono::seconds{1});  // The printing rank ends the job, including this rank.
     if (phases_) code = phases_->code_of_report(code);

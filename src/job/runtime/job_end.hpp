@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -37,9 +38,13 @@ class JobEnd {
   JobEnd(const JobEnd&) = delete;
   ~JobEnd();
 
-  /// Set later than the rest: this rank's full name, and where its phases are shown.
+  /// Set later than the rest: this rank's full name, where its phases are shown, and how long a line takes to be known
+  /// on other nodes, if they listen.
   void set_name(std::string name) { name_ = std::move(name); }
-  void set_phases(PhaseTable* phases) { phases_ = phases; }
+  void set_phases(PhaseTable* phases, std::chrono::milliseconds until_line_is_known = {}) {
+    phases_ = phases;
+    until_line_is_known_ = until_line_is_known;
+  }
 
   /// Whether the process has one.
   static bool exists();
@@ -106,6 +111,7 @@ class JobEnd {
   MeetingPoint& meeting_;
   std::string name_;
   PhaseTable* phases_ = nullptr;
+  std::chrono::milliseconds until_line_is_known_{0};
   bool is_guest_;
   bool reports_;
   bool speaks_;

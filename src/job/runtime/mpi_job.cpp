@@ -34,7 +34,7 @@ namespace {
 
 std::shared_ptr<Job> meet_ranks(std::optional<int> guest, std::span<const int> world_ranks) {
   auto channel = make_mpi_channel(guest);
-  auto names = plain_names(channel->size(), world_ranks);
+  auto names = plain_names(channel->size(), {world_ranks.begin(), world_ranks.end()});
   auto job = std::make_shared<Job>(std::move(channel), std::move(names));
   if (MpiSession::all_threads_may_call_mpi()) job->progress().set_threads(RequestProgress::Threads::any);
   return job;
@@ -104,13 +104,12 @@ void tell_supervisor() {
 
 }  // namespace
 
-std::vector<std::string> plain_names(int ranks, std::span<const int> world_ranks) {
-  std::vector<std::string> names;
-  for (int rank = 0; rank < ranks; ++rank)
-    names.push_back(world_ranks.empty()
-                        ? fmt::format("replica {}", rank)
-                        : fmt::format("replica {} (world rank {})", rank, world_ranks[static_cast<std::size_t>(rank)]));
-  return names;
+TableOnDemand<std::string> plain_names(int ranks, std::vector<int> world_ranks) {
+  return {ranks, [world = std::move(world_ranks)](int rank) {
+            return world.empty()
+                       ? fmt::format("replica {}", rank)
+                       : fmt::format("replica {} (world rank {})", rank, world[static_cast<std::size_t>(rank)]);
+          }};
 }
 
 MpiJob::MpiJob(int& argc, char**& argv, const RuntimeOptions& given)
@@ -184,7 +183,7 @@ void MpiJob::begin(const std::function<RuntimeOptions()>& make_options,
   job->set_nodes(node.of_rank);
   if (node.phases) {
     job->set_phases(&*node.phases);
-    end.set_phases(&*node.phases);
+    end.set_phases(&*node.phases, node.heartbeats ? Heartbeats::until_line_is_known : std::chrono::milliseconds{0});
     session.claim_in(*node.phases);
     share_open_line(&node.phases->open_line());
     ending_signals->note_in(node.phases->ending_signal());
@@ -262,7 +261,7 @@ void MpiJob::compare_inherited_states() {
   if (job->rank() != 0) return;
   std::vector<InheritedState> states;
   for (const std::string& each : texts) states.push_back(parse_inherited_state(each));
-  for (const std::string& each : doubts_about(states, node.of_rank, names.all())) log::warning(each);
+  for (const std::string& each : doubts_about(states, node.of_rank.all(), names.all())) log::warning(each);
 }
 
 void MpiJob::read_cluster() {

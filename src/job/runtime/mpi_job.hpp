@@ -29,7 +29,7 @@
 namespace lockstep {
 
 /// What messages call the ranks before these know each other's task and host. `world_ranks` are those of a guest.
-std::vector<std::string> plain_names(int ranks, std::span<const int> world_ranks);
+TableOnDemand<std::string> plain_names(int ranks, std::vector<int> world_ranks);
 
 /// Members in order of acquisition; they are destroyed in reverse.
 struct MpiJob {

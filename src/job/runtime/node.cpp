@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <lockstep/core/base/error.hpp>
 #include <lockstep/core/base/log.hpp>
@@ -122,9 +124,9 @@ Node find_node(const std::string& network, std::optional<int> guest) {
   const int rank = world.rank();
   const int ranks = world.size();
   check_mpi(MPI_Allgather(&rank, 1, MPI_INT, node.ranks.data(), 1, MPI_INT, shared.get()), "MPI_Allgather");
-  node.of_rank.resize(static_cast<std::size_t>(ranks));
-  check_mpi(MPI_Allgather(&node.ranks.front(), 1, MPI_INT, node.of_rank.data(), 1, MPI_INT, world.get()),
-            "MPI_Allgather");
+  std::vector<int> of_rank(static_cast<std::size_t>(ranks));
+  check_mpi(MPI_Allgather(&node.ranks.front(), 1, MPI_INT, of_rank.data(), 1, MPI_INT, world.get()), "MPI_Allgather");
+  node.of_rank = std::move(of_rank);
   const std::size_t bytes = PhaseTable::bytes_for(ranks);
   auto processes = PhaseTable::Processes::known;
   if (shared.rank() == 0) SharedMemory::remove_abandoned();
@@ -137,7 +139,7 @@ Node find_node(const std::string& network, std::optional<int> guest) {
   if (memory) node.phases.emplace(*std::move(memory), ranks, rank, processes);
   check_mpi(MPI_Barrier(shared.get()), "MPI_Barrier");
 
-  if (const NodeMap nodes{node.of_rank}; nodes.nodes() > 1)
+  if (const NodeMap nodes{node.of_rank.all()}; nodes.nodes() > 1)
     node.heartbeats = start_heartbeats(world, nodes, node.phases ? &*node.phases : nullptr, network);
   return node;
 }

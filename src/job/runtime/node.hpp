@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/control/phase_table.hpp"
+#include "core/control/shared_table.hpp"
 #include "core/watch/heartbeats.hpp"
 
 namespace lockstep {
@@ -14,7 +15,7 @@ namespace lockstep {
 /// The ranks that share this rank's memory, and what they see of the job.
 struct Node {
   std::vector<int> ranks;                  ///< ascending
-  std::vector<int> of_rank;                ///< for every rank of the job, the first rank of its node
+  SharedTable<int> of_rank;                ///< for every rank of the job, the first rank of its node
   int place = 0;                           ///< of this rank among `ranks`
   std::optional<PhaseTable> phases;        ///< a row for each rank of the job; empty if the system shares no memory
   std::unique_ptr<Heartbeats> heartbeats;  ///< null if the job has one node, or the system of one has no sockets

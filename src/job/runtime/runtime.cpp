@@ -87,7 +87,8 @@ bool owns_mpi() {
 [[noreturn]] void refuse_with_others(std::unique_ptr<ControlChannel> channel, std::span<const int> world_ranks,
                                      std::exception_ptr wrong, const Here& here) {
   {
-    MeetingPoint meeting{std::move(channel), plain_names(static_cast<int>(world_ranks.size()), world_ranks)};
+    MeetingPoint meeting{std::move(channel),
+                         plain_names(static_cast<int>(world_ranks.size()), {world_ranks.begin(), world_ranks.end()})};
     try {
       meeting.fail(wrong, here);
     } catch (const Error&) {

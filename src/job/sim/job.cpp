@@ -344,9 +344,7 @@ void Job::before(Time next) {
 
 /// `waiting` has waited for `late` for too long.
 std::string Job::why_late(int waiting, int late) const {
-  std::vector<PhaseTable::Snapshot> rows;
-  for (int rank = 0; rank < options_.ranks; ++rank) rows.push_back(snapshot(rank));
-  const RowAt row_at = [&](int rank) { return rows[static_cast<std::size_t>(rank)]; };
+  const RowAt row_at = [this](int rank) { return snapshot(rank); };
   const WaitChain chain = follow_waits(row_at, options_.ranks, waiting, late);
   const double timeout = std::chrono::duration<double>{options_.stall_timeout}.count();
   if (chain.is_circle) return circle_sentence(chain, row_at, names_.all(), timeout);

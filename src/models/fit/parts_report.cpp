@@ -24,8 +24,8 @@ constexpr std::int64_t fewest_steps = 10;
 
 constexpr double worth_a_line = 0.05;
 
-bool is_long_enough(const Observer::Parts& report) {
-  return report.seconds >= shortest_seconds && report.steps >= fewest_steps;
+bool is_long_enough(double seconds, std::int64_t steps) {
+  return seconds >= shortest_seconds && steps >= fewest_steps;
 }
 
 double in_seconds(nanoseconds time) {
@@ -108,7 +108,7 @@ Observer::Parts parts_of(std::span<const BusyClock::Times> replicas, std::span<c
 
 std::vector<int> late_replicas(const Observer::Parts& report) {
   std::vector<int> late;
-  if (!is_long_enough(report)) return late;
+  if (!is_long_enough(report.seconds, report.steps)) return late;
   for (const Observer::Parts::Replica& each : report.replicas)
     if (each.late > worth_a_line) late.push_back(each.replica);
   std::ranges::stable_sort(late, std::ranges::greater{},
@@ -168,15 +168,13 @@ Observer::Parts PartsReport::report_of(const Sum& sum) const {
 }
 
 void PartsReport::warn_of_late() {
-  const Observer::Parts report = report_of(to_judge_);
-  if (!is_long_enough(report)) return;
-  to_judge_ = {};
+  if (!is_long_enough(in_seconds(to_judge_.replicas.front().elapsed()), to_judge_.steps)) return;
+  const Observer::Parts report = report_of(std::exchange(to_judge_, {}));
   const std::vector<int> late = late_replicas(report);
-  if (late.empty()) return;
-  const std::string line = line_about(late, report, inside(strategy_).group().meeting().names());
   const std::size_t known = warned_of_.size();
   warned_of_.insert(late.begin(), late.end());
-  if (warned_of_.size() > known) log::warning(line);
+  if (warned_of_.size() == known) return;
+  log::warning(line_about(late, report, inside(strategy_).group().meeting().names()));
 }
 
 }  // namespace lockstep

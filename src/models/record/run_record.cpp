@@ -46,8 +46,8 @@ class RunRecord::Files {
       metrics_.emplace(layout_.metrics(), before, options_.folder_name);
     if (metrics_) samples_before_ = metrics_->samples_before();
     if (!use_) return;
-    begin(options, std::move(ranks), earlier);
-    open_ledger(options, std::move(earlier.ledger));
+    begin(std::move(ranks), earlier);
+    open_ledger(std::move(earlier.ledger));
   }
 
   /// Where the rank that ends the job is to note that.
@@ -174,8 +174,8 @@ class RunRecord::Files {
             .ledger = LedgerFile::find({layout_.ledger(), layout_.ledger_of_shards()}, steps, options_.folder_name)};
   }
 
-  void open_ledger(const Options& options, LedgerFile::Kept kept) {
-    if (options.ledger.empty()) {
+  void open_ledger(LedgerFile::Kept kept) {
+    if (options_.ledger.empty()) {
       // One of an earlier start would no longer be about the whole run.
       std::error_code ignored;
       for (const std::filesystem::path& file : {layout_.ledger(), layout_.ledger_of_shards()})
@@ -183,10 +183,10 @@ class RunRecord::Files {
       return;
     }
     ledger_.emplace(LedgerFile::Paths{layout_.ledger(), layout_.ledger_of_shards()}, std::move(kept),
-                    parse_object(options.ledger, "RunRecord::Options::ledger"), options_.folder_name);
+                    parse_object(options_.ledger, "RunRecord::Options::ledger"), options_.folder_name);
   }
 
-  void begin(const Options& options, OrderedJson ranks, const Earlier& earlier) {
+  void begin(OrderedJson ranks, const Earlier& earlier) {
     timeline_.emplace(layout_.timeline(), name_of(layout_.timeline()), earlier.timeline);
     const auto starts = earlier.description.find("starts");
     const bool counts = starts != earlier.description.end() && starts->is_number_integer();
@@ -197,10 +197,10 @@ class RunRecord::Files {
     if (const auto started = earlier.description.find("started");
         started != earlier.description.end() && started->is_string())
       description_["started"] = *started;
-    description_["paths"] = {{"metrics", (options.metrics.empty() ? layout_.metrics() : options.metrics).string()},
+    description_["paths"] = {{"metrics", (options_.metrics.empty() ? layout_.metrics() : options_.metrics).string()},
                              {"timeline", layout_.timeline().string()}};
-    if (!options.about.empty())
-      description_.update(parse_object(options.about, "RunRecord::Options::about"), /*merge_objects=*/true);
+    if (!options_.about.empty())
+      description_.update(parse_object(options_.about, "RunRecord::Options::about"), /*merge_objects=*/true);
     for (OrderedJson& path : description_["paths"])
       if (path.is_string()) path = path_in(layout_.folder, path.get<std::string>());
     write_description();

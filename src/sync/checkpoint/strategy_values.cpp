@@ -225,9 +225,9 @@ void StrategyValues::spread(const Here& here) {
   if (!sliced_.empty()) spread_slices(here);
   strategy_.rebroadcast(here);
   if (combined_.empty()) return;
-  std::vector<detail::Leaf> values = detail::leaves_of(combined_);
+  std::vector<detail::Leaf> values = detail::leaves_in(combined_);
   detail::broadcast_leaves(strategy_, {"broadcast_to", here}, values, detail::structure_of(combined_));
-  combined_ = detail::with_leaves(combined_, values);
+  detail::set_leaves(combined_, values);
   for (std::size_t i = 0; i < sync_on_read_.size(); ++i) sync_on_read_[i].assign(combined_[i], here);
 }
 

@@ -47,11 +47,8 @@ ReductionPlane::ReductionPlane(Communicator& communicator, const ReductionOption
   if (layout_.nodes == 1) return;
   if (Messenger* const messenger = communicator.messenger()) under_way_.emplace(communicator, *messenger);
   if (by_nodes) two_levels_.emplace(communicator, node_of_rank, number);
-  if (goes_by_nodes()) {
-    two_levels_->measure_latency();
-  } else if (under_way_) {
-    under_way_->measure_latency();
-  }
+  SumsUnderWay* const sums = goes_by_nodes() ? two_levels_->between() : under_way_ ? &*under_way_ : nullptr;
+  if (sums) sums->measure_latency();
 }
 
 auto ReductionPlane::class_of(std::int64_t bytes) const -> const Class& {

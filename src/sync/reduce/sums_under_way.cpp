@@ -115,12 +115,11 @@ void SumsUnderWay::add(Piece piece) {
   std::size_t all = 0;
   for (const auto& slice : piece.slices) all += slice.size();
   const std::size_t mine = own(piece).size();
-  piece.bytes = static_cast<std::int64_t>(all - mine);
   ++message.left_;
   const int receivers = piece.root ? (*piece.root == rank_ ? 0 : 1) : size_ - 1;
   if (piece.ways != Ways::to_owners) message.traffic_.all += static_cast<std::int64_t>(mine) * receivers;
   if (piece.ways == Ways::from_owners) return to_all_.before.push_back(std::move(piece));
-  message.traffic_.all += piece.bytes * std::ssize(message.parts_);
+  message.traffic_.all += static_cast<std::int64_t>(all - mine) * std::ssize(message.parts_);
   ++message.to_sum_;
   to_owners_.before.push_back(std::move(piece));
 }
@@ -222,6 +221,7 @@ void SumsUnderWay::sum_first() {
 }
 
 void SumsUnderWay::send_to_all(Piece piece) {
+  piece.bytes = 0;
   for (int rank = 0; rank < size_; ++rank) {
     Parcel& parcel = parcels_[static_cast<std::size_t>(rank)];
     parcel = {};
@@ -241,7 +241,13 @@ void SumsUnderWay::complete_first() {
 
 Work SumsUnderWay::send(Piece& piece, Messenger::Lane lane) {
   parcels_[static_cast<std::size_t>(rank_)] = {};
-  for (const Parcel& parcel : parcels_) piece.message->traffic_.begun += std::ssize(parcel.sent);
+  std::int64_t sent = 0, received = 0;
+  for (const Parcel& parcel : parcels_) {
+    sent += std::ssize(parcel.sent);
+    received += std::ssize(parcel.received);
+  }
+  piece.message->traffic_.begun += sent;
+  piece.bytes += std::max(sent, received);
   return messenger_.start(parcels_, lane);
 }
 

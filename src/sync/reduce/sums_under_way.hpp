@@ -140,7 +140,7 @@ class SumsUnderWay {
     std::vector<Work> works = {};  ///< of each part in turn; of one on the way to all
     std::optional<int> root = {};  ///< the only one to which the owners send, if not all
     std::byte* sum = nullptr;      ///< where the sum of this rank's slice goes, if not in `slices`
-    std::int64_t bytes = 0;        ///< of the other ranks' slices
+    std::int64_t bytes = 0;        ///< on its way, of what this rank sends or of what it receives, if that is more
   };
 
   std::shared_ptr<const Message> start(const TensorView& flat, const SumRule& rule, std::optional<int> root,

@@ -115,9 +115,9 @@ bool TwoLevels::takes_whole(std::span<const TensorView> tensors) const {
 }
 
 void TwoLevels::run(const Request& request) {
+  const SumsUnderWay::Waiting waiting{between()};
   if (request.kind == Request::Kind::broadcast) return broadcast(request);
   if (request.kind == Request::Kind::to_all) return gather(request.slices);
-  const SumsUnderWay::Waiting waiting{between_ ? &*between_ : nullptr};
   start(request).wait();
 }
 
@@ -289,7 +289,7 @@ bool TwoLevels::advance() {
 
 void TwoLevels::wait(const Message& message) {
   const auto is_next = [&](const std::deque<Piece>& in) { return !in.empty() && in.front().message.get() == &message; };
-  const SumsUnderWay::Waiting waiting{between_ ? &*between_ : nullptr};
+  const SumsUnderWay::Waiting waiting{between()};
   while (!message.is_done()) {
     if (advance()) continue;
     // The others of the node need not come to a later message before this one has ended for them.

@@ -51,10 +51,8 @@ class TwoLevels {
   /// of its ranks, or if these cannot send while they compute.
   TwoLevels(Communicator& all, std::span<const int> node_of_rank, std::uint64_t number);
 
-  /// COLL. As SumsUnderWay's, between the nodes.
-  void measure_latency() {
-    if (between_) between_->measure_latency();
-  }
+  /// Between the nodes; null on ranks that carry nothing.
+  SumsUnderWay* between() { return between_ ? &*between_ : nullptr; }
 
   /// LOCAL. Whether these travel as one exchange, the same on every rank.
   bool takes_whole(std::span<const TensorView> tensors) const;

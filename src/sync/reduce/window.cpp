@@ -1,11 +1,13 @@
 #include "sync/reduce/window.hpp"
 
+#include <algorithm>
+
 namespace lockstep::detail {
 namespace {
 
 constexpr std::int64_t first_bytes = 256 << 10;
 
-/// What a late rank finds has come before it waits, all of both directions: it comes at no rate.
+/// Both of them may be full of what has come to a late rank before it waits. That says nothing of a rate.
 constexpr int directions = 2;
 
 }  // namespace

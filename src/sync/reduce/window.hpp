@@ -1,7 +1,6 @@
 // How much of a sum between nodes is under way at a time.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
@@ -22,7 +21,7 @@ class Window {
   /// Never more than `most` bytes.
   explicit Window(std::int64_t most) : most_{most} {}
 
-  /// Of a message on its way, with nothing before it. A guess until it is set.
+  /// How long a message takes with nothing before it. A guess until it is set.
   void set_latency(Seconds latency) { latency_ = latency; }
 
   /// Of one direction of a sum. Until a rate is known, `most` between computations.

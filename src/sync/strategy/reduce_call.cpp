@@ -13,9 +13,9 @@
 namespace lockstep::detail {
 
 void ReduceCall::reduce(AnyValue value) const {
-  std::vector<Leaf> leaves = leaves_in(value.type, value.address);
-  reduce(leaves, structure_of(value.type, value.address));
-  set_leaves(value.type, value.address, leaves);
+  std::vector<Leaf> leaves = leaves_in(value);
+  reduce(leaves, structure_of(value));
+  set_leaves(value, leaves);
 }
 
 void ReduceCall::reduce(std::vector<Leaf>& leaves, std::string_view structure) const {
@@ -37,9 +37,9 @@ void ReduceCall::reduce_itself(AnyValue value, bool is_mirrored) const {
   const int replicas = strategy.num_replicas_in_sync();
   if (op == ReduceOp::mean) return;
   if (!is_mirrored && replicas == 1) {
-    std::vector<Leaf> leaves = leaves_in(value.type, value.address);
+    std::vector<Leaf> leaves = leaves_in(value);
     copy_leaves(leaves, strategy.stream());
-    return set_leaves(value.type, value.address, leaves);
+    return set_leaves(value, leaves);
   }
   const std::string begin = Call{name, here}.text();
   constexpr std::string_view refusal = "value cannot be reduced with the given reduce op";

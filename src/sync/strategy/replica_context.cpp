@@ -88,7 +88,7 @@ void wait_for(std::shared_ptr<StartedReduction>& started, AnyValue result, const
   inside(*context).erase(started);
   const std::vector<Leaf> leaves = started->take_leaves();
   started.reset();
-  set_leaves(result.type, result.address, leaves);
+  set_leaves(result, leaves);
 }
 
 }  // namespace detail
@@ -145,12 +145,12 @@ void ReplicaContext::reduce(std::string_view method, ReduceOp op, detail::AnyVal
   const detail::Call call{method, here};
   detail::require_current(*this, call);
   inside(strategy()).require_not_captured(here);
-  std::vector<detail::Leaf> leaves = detail::leaves_in(nest.type, nest.address);
+  std::vector<detail::Leaf> leaves = detail::leaves_in(nest);
   detail::ReducedLeaves reduced{call, op, leaves, strategy().stream()};
   declared_merge(
-      reduced.text(method, detail::structure_of(nest.type, nest.address)),
-      [&](Reductions& reductions) { reduced.all_reduce(reductions); }, here);
-  detail::set_leaves(nest.type, nest.address, leaves);
+      reduced.text(method, detail::structure_of(nest)), [&](Reductions& reductions) { reduced.all_reduce(reductions); },
+      here);
+  detail::set_leaves(nest, leaves);
 }
 
 void ReplicaContext::gather(detail::AnyValue nest, const Here& here) {
@@ -158,17 +158,17 @@ void ReplicaContext::gather(detail::AnyValue nest, const Here& here) {
   detail::require_current(*this, call);
   inside(strategy()).require_not_captured(here);
   std::vector<Tensor> tensors;
-  for (const detail::Leaf& leaf : detail::leaves_in(nest.type, nest.address)) tensors.push_back(std::get<Tensor>(leaf));
+  for (const detail::Leaf& leaf : detail::leaves_in(nest)) tensors.push_back(std::get<Tensor>(leaf));
   detail::require_rows(call, tensors);
   declared_merge(
-      fmt::format("{}: {}{}", call.name, rows_text(tensors), detail::structure_of(nest.type, nest.address)),
+      fmt::format("{}: {}{}", call.name, rows_text(tensors), detail::structure_of(nest)),
       [&](Reductions& reductions) { reductions.all_gather(tensors); }, here);
-  detail::set_leaves(nest.type, nest.address, std::vector<detail::Leaf>(tensors.begin(), tensors.end()));
+  detail::set_leaves(nest, std::vector<detail::Leaf>(tensors.begin(), tensors.end()));
 }
 
 std::shared_ptr<detail::StartedReduction> ReplicaContext::start(ReduceOp op, const detail::Description& type,
                                                                 const void* nest, const Here& here) {
-  return start(op, detail::leaves_in(type, nest), detail::structure_of(type, nest), here);
+  return start(op, detail::leaves_in({type, nest}), detail::structure_of({type, nest}), here);
 }
 
 std::shared_ptr<detail::StartedReduction> ReplicaContext::start(ReduceOp op, std::vector<detail::Leaf> leaves,

@@ -9,6 +9,7 @@
 #include <lockstep/core/base/error.hpp>
 
 #include "core/tensor/shared_parts.hpp"
+#include "core/values/walks.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -48,24 +49,14 @@ Tensor piece_of(const Tensor& tensor, int replica, int replicas) {
   return detail::rows_of(tensor, replica * rows, rows);
 }
 
-void append_tensors(const Description& type, const void* value, RowTensors& tensors) {
-  void* const in_place = const_cast<void*>(value);
-  if (type.kind == Description::Kind::tensor) {
-    tensors.emplace_back(static_cast<Tensor*>(in_place));
-  } else if (type.kind == Description::Kind::leaf) {
-    tensors.emplace_back(static_cast<SparseTensor*>(in_place));
-  } else {
-    type.each(value, [&](const Description& of_part, const void* part, const void*) {
-      append_tensors(of_part, part, tensors);
-    });
-  }
-}
-
 }  // namespace
 
 RowTensors tensors_in(AnyValue batch) {
   RowTensors tensors;
-  append_tensors(batch.type, batch.address, tensors);
+  visit_leaves(batch, [&](const Description& type, void* leaf) {
+    if (type.kind == Description::Kind::tensor) return void(tensors.emplace_back(static_cast<Tensor*>(leaf)));
+    tensors.emplace_back(static_cast<SparseTensor*>(leaf));
+  });
   return tensors;
 }
 

@@ -59,14 +59,13 @@ ReplicatedTowers::~ReplicatedTowers() = default;
 
 EstimatorSpec ReplicatedTowers::call(EstimatorSpec::Mode mode, AnyValue features, const std::optional<AnyValue>& labels,
                                      const std::function<EstimatorSpec(Tower&)>& model_fn, const Here& here) {
-  const auto nested = [](const AnyValue& batch) { return structure_of(batch.type, batch.address); };
   const RowTensors of_features = tensors_in(features), of_labels = labels ? tensors_in(*labels) : RowTensors{};
   EstimatorSpec spec;
   state_->address.strategy().run(
       [&](ReplicaContext& context) {
         const std::string text = fmt::format("{} of {}{} and {}{}, {}", name_of(mode), describe(of_features),
-                                             nested(features), labels ? describe(of_labels) : "no labels",
-                                             labels ? nested(*labels) : "", text_of(state_->options));
+                                             structure_of(features), labels ? describe(of_labels) : "no labels",
+                                             labels ? structure_of(*labels) : "", text_of(state_->options));
         split_batch(of_features, of_labels, context.replica_id_in_sync_group(), context.num_replicas_in_sync(),
                     context.strategy().stream());
         inside(context.strategy()).agree(TagKind::merge, here, text);

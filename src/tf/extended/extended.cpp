@@ -55,9 +55,9 @@ bool StrategyExtended::is_here(OneReplica destination, const Here& here) const {
 }
 
 void StrategyExtended::broadcast(detail::AnyValue nest, const Here& here) const {
-  std::vector<detail::Leaf> leaves = detail::leaves_in(nest.type, nest.address);
-  detail::broadcast_leaves(strategy(), {"broadcast_to", here}, leaves, detail::structure_of(nest.type, nest.address));
-  detail::set_leaves(nest.type, nest.address, leaves);
+  std::vector<detail::Leaf> leaves = detail::leaves_in(nest);
+  detail::broadcast_leaves(strategy(), {"broadcast_to", here}, leaves, detail::structure_of(nest));
+  detail::set_leaves(nest, leaves);
 }
 
 Tensor StrategyExtended::read_var(const Variable& variable, Here here) const {

@@ -80,8 +80,8 @@ void detail::reduce_mapped(const ReduceCall& reduction, const Description& type,
   std::vector<std::string> structures;
   for (std::size_t i = 0; i < count; ++i) {
     const void* const item = static_cast<const std::byte*>(first) + i * type.size;
-    of_items.push_back(leaves_in(type, item));
-    structures.push_back(structure_of(type, item));
+    of_items.push_back(leaves_in({type, item}));
+    structures.push_back(structure_of({type, item}));
   }
 
   const Call call{reduction.name, reduction.here};
@@ -101,7 +101,7 @@ void detail::reduce_mapped(const ReduceCall& reduction, const Description& type,
   if (reduction.op == ReduceOp::mean)
     for (const Leaf& leaf : sums)
       divide(dense(leaf).view(), static_cast<int>(items), stream_for(dense(leaf), strategy.stream()));
-  set_leaves(type, first, sums);
+  set_leaves({type, first}, sums);
 }
 
 }  // namespace lockstep

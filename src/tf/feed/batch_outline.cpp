@@ -80,8 +80,10 @@ class OutlineReader {
   }
 
   void read(const Description& description, const void* value) {
-    if (!has_outline(description)) return;
     void* const to = const_cast<void*>(value);
+    // A member of a struct may begin with something else than a blank value.
+    if (description.clear && (description.grows || !has_outline(description))) description.clear(to);
+    if (!has_outline(description)) return;
     if (description.kind == Description::Kind::tensor) {
       *static_cast<Tensor*>(to) = tensor();
     } else if (description.kind == Description::Kind::slices) {

@@ -16,14 +16,14 @@
 
 namespace lockstep::detail {
 
-/// Whether there is something to outline in values of the type. If not, one without samples is a blank one: a vector of
-/// tensors is a list and keeps its length, and any other vector holds the samples themselves and becomes empty. Of a
-/// map, keys are outlined that are integers, enums or strings; one with others is empty where there are no samples.
+/// Whether values of the type have an outline. Without one, a batch without samples is blank. A vector of tensors is a
+/// list and keeps its length; any other vector holds the samples themselves and becomes empty, and so does one of parts
+/// that cannot be made blank. Maps have an outline if their keys are integers, enums or strings; others become empty.
 bool has_outline(const Description& type);
 
 std::vector<std::int64_t> outline_of(const Description& type, const void* batch);
 
-/// Makes `batch`, which is blank, one without samples, otherwise like the outlined one. MismatchError if the outline
+/// Turns the blank `batch` into one without samples, otherwise like the outlined one. MismatchError if the outline
 /// describes another type. `stream` is that of this rank's device.
 void take_outline(const Description& type, void* batch, std::span<const std::int64_t> outline, Stream& stream);
 

@@ -210,11 +210,11 @@ Feed::Feed(Strategy& strategy, const Description& type, std::function<AnySource(
                           return [&type, source = required_source(dataset(), "dataset"), options,
                                   context](std::string& what) -> std::shared_ptr<void> {
                             while (std::shared_ptr<void> batch = source()) {
-                              std::vector<Leaf> leaves = leaves_in(type, batch.get());
+                              std::vector<Leaf> leaves = leaves_in({type, batch.get()});
                               const Taken taken = take_piece(leaves, options, context, what);
                               if (taken == Taken::end) return nullptr;
                               if (taken == Taken::nothing) continue;
-                              set_leaves(type, batch.get(), leaves);
+                              set_leaves({type, batch.get()}, leaves);
                               return batch;
                             }
                             what = "the end of the dataset";
@@ -252,22 +252,24 @@ Feed::Feed(Strategy& strategy, const Description& type, std::function<AnySource(
 
 Feed::Feed(Strategy& strategy, const Description& type, AnySource copy, InputOptions::Arrays options, Here here)
     : Feed{strategy, type,
-           FeedPlan{
-               .start =
-                   [&type, copy, options, context = input_context_of(strategy)] {
-                     const auto arrays = leaves_in(type, copy().get());
-                     return [&type, copy, reader = ArrayReader{arrays, options, context}](
-                                std::string& what) mutable -> std::shared_ptr<void> {
-                       const auto piece = reader.next(what);
-                       if (!piece) return nullptr;
-                       const std::shared_ptr<void> batch = copy();
-                       set_leaves(type, batch.get(), *piece);
-                       return batch;
-                     };
-                   },
-               .describe = [&type, copy, options] { return describe_input(leaves_in(type, copy().get()), options); },
-               .end = options.end,
-               .prefetch_batches = options.prefetch_batches},
+           FeedPlan{.start =
+                        [&type, copy, options, context = input_context_of(strategy)] {
+                          const auto arrays = leaves_in({type, copy().get()});
+                          return [&type, copy, reader = ArrayReader{arrays, options, context}](
+                                     std::string& what) mutable -> std::shared_ptr<void> {
+                            const auto piece = reader.next(what);
+                            if (!piece) return nullptr;
+                            const std::shared_ptr<void> batch = copy();
+                            set_leaves({type, batch.get()}, *piece);
+                            return batch;
+                          };
+                        },
+                    .describe =
+                        [&type, copy, options] {
+                          return describe_input(leaves_in({type, copy().get()}), options);
+                        },
+                    .end = options.end,
+                    .prefetch_batches = options.prefetch_batches},
            here} {}
 
 }  // namespace lockstep::detail

@@ -108,12 +108,13 @@ FeedPlan of_files(Strategy& strategy, Files files, Open open, const InputOptions
   const bool by_file = is_by_file(options.auto_shard);
   std::string dataset = fmt::format("a dataset of {} file{}{}", files.size(), files.size() == 1 ? "" : "s",
                                     by_file ? ", sharded by file" : "");
-  const Inputs input_fn = [files = std::move(files), open = std::move(open),
-                           shard = options.auto_shard](const InputContext& context) {
+  Inputs input_fn = [files = std::move(files), open = std::move(open),
+                     shard = options.auto_shard](const InputContext& context) {
     if (files.empty()) throw InvalidArgument{"a dataset of 0 files; expected 1 or more"};
     return source_of(files_of(files, shard, context), open);
   };
-  return sharded(strategy, input_fn, std::move(dataset), options, by_file ? AutoShard::off : options.auto_shard);
+  return sharded(strategy, std::move(input_fn), std::move(dataset), options,
+                 by_file ? AutoShard::off : options.auto_shard);
 }
 
 }  // namespace

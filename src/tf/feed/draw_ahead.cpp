@@ -97,23 +97,39 @@ void copy_to_device(Item& item, Stream& copies, Stream& compute) {
   }
 }
 
-}  // namespace
+class DrawAhead {
+ public:
+  DrawAhead(const StrategyAddress& address, int batches, const Description& type, Draw draw)
+      : compute_{address.strategy().stream()},
+        staging_{compute_.kind() == DeviceKind::cpu ? nullptr : std::make_shared<Staging>(compute_)},
+        work_{work_of(address, type, std::move(draw), staging_),
+              {.pieces = batches,
+               // Simulated ranks take turns, in an order that a seed decides. A thread beside them would break both.
+               .where = inside(address.strategy()).group().job().may_start_threads() ? WorkAhead::Where::on_thread
+                                                                                     : WorkAhead::Where::in_turn,
+               .patience = patience}} {}
 
-struct DrawAhead::Parts {
-  Parts(const StrategyAddress& address, int batches, const Description& type, Draw draw)
-      : compute{address.strategy().stream()},
-        staging{compute.kind() == DeviceKind::cpu ? nullptr : std::make_shared<Staging>(compute)},
-        work{work_of(address, type, std::move(draw), staging),
-             {.pieces = batches,
-              // Simulated ranks take turns, in an order that a seed decides. A thread beside them would break both.
-              .where = inside(address.strategy()).group().job().may_start_threads() ? WorkAhead::Where::on_thread
-                                                                                    : WorkAhead::Where::in_turn,
-              .patience = patience}} {}
-
-  ~Parts() {
-    if (staging) wait_for(staging->copies());
+  ~DrawAhead() {
+    if (staging_) wait_for(staging_->copies());
   }
 
+  std::shared_ptr<void> next(std::string& what) {
+    const auto item = std::static_pointer_cast<Item>(work_.next());
+    what = std::move(item->what);
+    if (!staging_) return std::move(item->batch);
+    recycle();
+    const auto to_device = [&](Item& each) {
+      if (!each.copied) copy_to_device(each, staging_->copies(), compute_);
+    };
+    to_device(*item);
+    // While this step computes, the batches of the next ones are copied.
+    work_.visit_ready([&](void* piece) { to_device(*static_cast<Item*>(piece)); });
+    inside(compute_).wait(*item->copied);
+    copying_.emplace_back(std::move(item->pinned), std::move(item->copied));
+    return std::move(item->batch);
+  }
+
+ private:
   static WorkAhead::Work work_of(const StrategyAddress& address, const Description& type, Draw draw,
                                  std::shared_ptr<Staging> staging) {
     const bool by_default = is_default(address.strategy());
@@ -131,35 +147,21 @@ struct DrawAhead::Parts {
 
   /// Gives back pinned memory that no copy reads any more.
   void recycle() {
-    for (; !copying.empty() && copying.front().second->done(); copying.pop_front())
-      staging->give_back(std::move(copying.front().first));
+    for (; !copying_.empty() && copying_.front().second->done(); copying_.pop_front())
+      staging_->give_back(std::move(copying_.front().first));
   }
 
-  Stream& compute;
-  std::shared_ptr<Staging> staging;  ///< null on the host
-  std::deque<std::pair<std::vector<Pinned>, std::unique_ptr<Event>>> copying;
-  WorkAhead work;
+  Stream& compute_;
+  std::shared_ptr<Staging> staging_;  ///< null on the host
+  std::deque<std::pair<std::vector<Pinned>, std::unique_ptr<Event>>> copying_;
+  WorkAhead work_;
 };
 
-DrawAhead::DrawAhead(const StrategyAddress& address, int batches, const Description& type, Draw draw)
-    : parts_{std::make_unique<Parts>(address, batches, type, std::move(draw))} {}
+}  // namespace
 
-DrawAhead::~DrawAhead() = default;
-
-std::shared_ptr<void> DrawAhead::next(std::string& what) {
-  const auto item = std::static_pointer_cast<Item>(parts_->work.next());
-  what = std::move(item->what);
-  if (!parts_->staging) return std::move(item->batch);
-  parts_->recycle();
-  const auto to_device = [&](Item& each) {
-    if (!each.copied) copy_to_device(each, parts_->staging->copies(), parts_->compute);
-  };
-  to_device(*item);
-  // While this step computes, the batches of the next ones are copied.
-  parts_->work.visit_ready([&](void* piece) { to_device(*static_cast<Item*>(piece)); });
-  inside(parts_->compute).wait(*item->copied);
-  parts_->copying.emplace_back(std::move(item->pinned), std::move(item->copied));
-  return std::move(item->batch);
+Draw draw_ahead(const StrategyAddress& address, int batches, const Description& type, Draw draw) {
+  const auto ahead = std::make_shared<DrawAhead>(address, batches, type, std::move(draw));
+  return [ahead](std::string& what) { return ahead->next(what); };
 }
 
 }  // namespace lockstep::detail

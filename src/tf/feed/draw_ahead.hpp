@@ -14,19 +14,9 @@ namespace lockstep::detail {
 /// be the same on every rank.
 using Draw = std::function<std::shared_ptr<void>(std::string& what)>;
 
-/// Draws batches of the type ahead and, if this rank has a GPU, copies their tensors there: the thread copies them into
-/// pinned memory, and the caller of `next`, which alone uses the rank's stream, copies them from there to the GPU.
-class DrawAhead {
- public:
-  DrawAhead(const StrategyAddress& address, int batches, const Description& type, Draw draw);
-  ~DrawAhead();
-
-  /// Blocks until the next batch is there. Its tensors are valid for work enqueued on the rank's stream from now on.
-  std::shared_ptr<void> next(std::string& what);
-
- private:
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
-};
+/// What gives the batches of `draw`, of the type, which a thread draws ahead. If this rank has a GPU, the thread copies
+/// their tensors into pinned memory, and the caller, which alone uses the rank's stream, copies them from there to the
+/// GPU: they are valid for work enqueued on the stream from then on. Blocks until the next batch is there.
+Draw draw_ahead(const StrategyAddress& address, int batches, const Description& type, Draw draw);
 
 }  // namespace lockstep::detail

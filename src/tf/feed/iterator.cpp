@@ -32,14 +32,13 @@ struct Feed::State {
 
   Draw make_draw() const {
     Draw begun = plan.start();
-    if (plan.prefetch_batches == 0) return begun;
-    const auto ahead = std::make_shared<DrawAhead>(address, plan.prefetch_batches, type, std::move(begun));
-    return [ahead](std::string& what) { return ahead->next(what); };
+    return plan.prefetch_batches == 0 ? begun : draw_ahead(address, plan.prefetch_batches, type, std::move(begun));
   }
 };
 
-Feed::Feed(Strategy& strategy, const Description& type, const FeedPlan& plan, Here here)
-    : state_{std::make_unique<State>(State{StrategyAddress{strategy}, type, plan})} {
+Feed::Feed(Strategy& strategy, const Description& type, FeedPlan plan_of_all, Here here)
+    : state_{std::make_unique<State>(State{StrategyAddress{strategy}, type, std::move(plan_of_all)})} {
+  const FeedPlan& plan = state_->plan;
   const auto offer = [&] {
     if (plan.prefetch_batches < 0)
       throw InvalidArgument{fmt::format("prefetch_batches is {}; expected 0 or more", plan.prefetch_batches)};

@@ -145,7 +145,8 @@ struct Description {
   std::size_t (*count)(const void*) = {};  ///< of a list or map; for null, of a T{}
   void (*each)(const void*, const Visit& visit) = {};
   std::shared_ptr<void> (*make_blank)() = {};  ///< a T{}; null if there is none
-  /// Appends a part, which `fill` gets blank, to what grows. Null if there are no blank parts.
+  void (*clear)(void*) = {};                   ///< assigns a T{}; null if there is none
+  /// Makes a blank part, lets `fill` write it, and appends it to what grows. Null if a part cannot be made blank.
   void (*append)(void*, const Visit& fill) = {};
 };
 
@@ -194,6 +195,7 @@ Description describe_type() {
   constexpr bool is_flat = std::is_trivially_copyable_v<T> && !NestedStruct<T> && !Optional<T>;
   Description made{Kind::other, is_flat, Optional<T>, GrowingParts<T>, typeid(T), sizeof(T)};
   if constexpr (std::default_initializable<T>) made.make_blank = [] { return std::shared_ptr<void>{new T{}}; };
+  if constexpr (std::default_initializable<T> && std::movable<T>) made.clear = [](void* v) { value_at<T>(v) = T{}; };
   if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
     made.kind = Kind::number;
     if constexpr (ReducibleNumber<T>) made.carrier = dtype_of<carrier_t<T>>;
@@ -282,7 +284,7 @@ const Description& description_of() {
 struct AnyValue {
   template <class T>
     requires(!std::same_as<T, AnyValue>)
-  AnyValue(T& value) : type{description_of<T>()}, address{&value} {}
+  AnyValue(T& value) : AnyValue{description_of<std::remove_const_t<T>>(), &value} {}
   AnyValue(const Description& of, const void* value) : type{of}, address{const_cast<void*>(value)} {}
 
   const Description& type;

@@ -169,9 +169,9 @@ Made map_parts(T& nest, const Make& make) {
   } else {
     using P = typename PartsOf<T>::Part;
     Made made;
+    if constexpr (requires { made.reserve(PartsOf<T>::count(nest)); }) made.reserve(PartsOf<T>::count(nest));
     if constexpr (KeyedParts<T>) {
-      PartsOf<T>::each(
-          nest, [&](const auto& key, P& part) { PartsOf<Made>::add(made, key, make.template operator()<P>(part)); });
+      PartsOf<T>::each(nest, [&](auto& k, P& part) { PartsOf<Made>::add(made, k, make.template operator()<P>(part)); });
     } else {
       PartsOf<T>::each(nest, [&](auto&& part) { PartsOf<Made>::add(made, make.template operator()<P>(part)); });
     }

@@ -35,11 +35,11 @@ struct RuntimeOptions {
   /// MPI_THREAD_SERIALIZED any thread may make the runtime.
   enum class MpiThreads : std::uint8_t { any, main };
 
-  /// What a failure does that all ranks of the runtime know of: an exception in a run, different calls, replicas that
-  /// differ, a training that diverged. `end` ends the job. With `report`, it becomes an exception on every rank,
-  /// and the destructor neither prints nor ends anything: the program decides, and may make another runtime.
-  /// run_program prints its line and returns the exit code. What the ranks cannot agree on ends the job in any case: a
-  /// rank that is gone or stalls, or a sum that fails.
+  /// What happens after a failure that all ranks of the runtime know of: an exception in a run, different calls,
+  /// replicas that differ, a training that diverged. `end` ends the job. With `report`, it becomes an exception on
+  /// every rank, and the destructor neither prints nor ends anything: the program decides, and may make another
+  /// runtime. run_program prints its line and returns the exit code. What the ranks cannot agree on ends the job in any
+  /// case: a rank that is gone or stalls, or a sum that fails.
   enum class OnFailure : std::uint8_t { end, report };
 
   /// The cluster-spec file, read by rank 0. If empty, TF_CONFIG; without that, each rank is a task of its own.

@@ -120,15 +120,15 @@ class LOCKSTEP_API Model {
  private:
   friend struct detail::Inside<Model>;
 
-  // What only the models of lockstep-models override.
+  // What only lockstep's own models override.
 
   /// As train_shards, and `watch` sees what each shard that it wants yields.
   virtual BatchLoss train_watched(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                   const GradientBuffer& sum, ShardWatch& watch);
 
-  /// As train_shards, but the losses are known only when the work on the
-  /// strategy's stream is done, so that a step waits for its GPU once. The answer says, too, what is wrong with labels
-  /// or tokens that lie on a GPU. Unless overridden, this is train_shards.
+  /// As train_shards, but the losses are known only when the work on the strategy's stream is done, so that a step
+  /// waits for its GPU once. The answer says, too, what is wrong with labels or tokens that lie on a GPU. Unless
+  /// overridden, this is train_shards.
   virtual detail::Answer<BatchLoss> start_shards(const SampleBatch::Group& shards, std::span<const ShardPlace> places,
                                                  const GradientBuffer& sum);
 

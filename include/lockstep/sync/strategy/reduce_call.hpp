@@ -41,7 +41,7 @@ struct LOCKSTEP_API ReduceCall {
   void reduce_itself(AnyValue value, bool is_mirrored) const;
 };
 
-/// What is added up of a T: its components, or what `map` gave for each item; of a Mirrored, of any type, nothing.
+/// The type that a reduction of a T adds up. It adds up nothing of a Mirrored, so any Reducible type does for that.
 template <class T>
 struct Summand {
   using type = T;

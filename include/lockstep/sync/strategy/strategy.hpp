@@ -318,12 +318,9 @@ class LOCKSTEP_API Strategy {
   /// `make` sends a value on replica 0. On every rank, `received`, which is blank, becomes that.
   void broadcast_into(detail::AnyValue received, const std::function<void(const Send&)>& make, const Here& here);
   template <class T, class Make>
-  Mirrored<T> broadcast(const Make& make, const Here& here) {
+  Mirrored<T> broadcast(Make&& make, const Here& here) {
     T received = detail::blank<T>();
-    const auto send_made = [&](const Send& send) {
-      const T& made = std::invoke(make);
-      send(&made);
-    };
+    const auto send_made = [&](const Send& send) { send(&static_cast<const T&>(std::invoke(make))); };
     broadcast_into(received, send_made, here);
     return detail::MirroredAccess::make(std::move(received));
   }

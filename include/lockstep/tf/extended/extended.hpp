@@ -68,8 +68,8 @@ class MapOutput {
   std::int64_t items_;
 };
 
-/// COLL. The sum or mean of `items` items on all ranks takes the place of the first of this rank's, which are `count`
-/// values at `first`. InvalidArgument, before any communication, as StrategyExtended::reduce_to says.
+/// COLL. `first` points to this rank's `count` values. Writes the sum or mean of the `items` items of all ranks to the
+/// first. InvalidArgument, before any communication, as StrategyExtended::reduce_to says.
 LOCKSTEP_API void reduce_mapped(const ReduceCall& call, const Description& type, void* first, std::size_t count,
                                 std::int64_t items);
 

@@ -118,7 +118,7 @@ class LOCKSTEP_API Feed {
        InputOptions::GlobalBatches options, Here here);
   Feed(Strategy& strategy, const Description& type, std::function<AnySource()> dataset, InputOptions::Elements options,
        Here here);
-  /// Of the rows of arrays, of which `copy` makes a copy.
+  /// Iterates over the rows of arrays. `copy` returns a copy of their nest.
   Feed(Strategy& strategy, const Description& type, AnySource copy, InputOptions::Arrays options, Here here);
   Feed(Feed&&) noexcept;
   Feed& operator=(Feed&&) noexcept;
@@ -131,7 +131,7 @@ class LOCKSTEP_API Feed {
 
  private:
   struct State;
-  Feed(Strategy& strategy, const Description& type, const FeedPlan& plan, Here here);
+  Feed(Strategy& strategy, const Description& type, FeedPlan plan, Here here);
 
   std::unique_ptr<State> state_;
 };
