@@ -50,9 +50,10 @@ import typing_extensions as _typing_extensions
 from . import _buckets
 from ._data_parallel import DataParallel
 from ._extension import core as _core
+from ._record import record
 from ._replicas import check_replicas
 
-__all__ = ["DataParallel", "around", "check_replicas", "working_alone"]
+__all__ = ["DataParallel", "around", "check_replicas", "record", "working_alone"]
 
 # For how long a rank waits for another in silence, without a timeout of the program's.
 _WARNING_AFTER = _datetime.timedelta(seconds=60)

@@ -8,8 +8,10 @@
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <lockstep/core/base/here.hpp>
 #include <lockstep/core/order/range.hpp>
 #include <lockstep/job/runtime/runtime.hpp>
+#include <lockstep/sync/group/group.hpp>
 
 #include "core/base/loaded_part.hpp"
 #include "core/order/sample_order.hpp"
@@ -77,6 +79,12 @@ PYBIND11_MODULE(_core, module) {
   module.def("all_reduce", &all_reduce);
   module.def("exact_sum", &exact_sum);
   module.def("same_on_all", &same_on_all);
+
+  // For lockstep._records.
+  py::class_<lockstep::Here>(module, "Here");
+  module.def("place_of_call", &place_of_call);
+  py::class_<lockstep::Group>(module, "Group")
+      .def(py::init([] { return of_job().make_group(of_job().all_ranks(), place_of_call()).group; }), without_lock);
 
   module.def("shards_of_rank", [](int shards, int ranks, int rank) {
     const lockstep::Range own = lockstep::Range::of_rank(shards, ranks, rank);

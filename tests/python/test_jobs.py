@@ -1,6 +1,7 @@
 """Runs the scripts of this folder as jobs, by pytest: each case is a job of MPI's."""
 
 import importlib.metadata
+import json
 import os
 import pathlib
 import re
@@ -54,6 +55,24 @@ def test_right(script, backend, ranks):
 def test_arrays(ranks):
     done = job(ranks, "arrays.py")
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_record(tmp_path):
+    folder = tmp_path / "run"
+    done = job(2, "recorded.py", str(folder))
+    assert done.returncode == 4, done.stdout + done.stderr
+
+    def lines_of(name):
+        return [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
+
+    about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    assert [rank["replica"] for rank in about["ranks"]] == [0, 1] and about["starts"] == 2 and about["result"] is None
+    steps = [(line["kind"], line["step"], line["loss"], line.get("samples")) for line in lines_of("metrics.jsonl")]
+    assert steps == [("train", 1, 1.0, 8), ("train", 2, 0.5, 16), ("train", 3, 0.25, 24)]  # of the chief
+    timeline = lines_of("timeline.jsonl")
+    assert [line["kind"] for line in timeline] == ["start", "evaluation", "checkpoint", "end", "start", "failure"]
+    assert (timeline[2]["path"], timeline[2]["seconds"], timeline[4]["resumed"]) == ("model.pt", 0.125, True)
+    assert "replica 1" in timeline[5]["line"] and timeline[5]["line"].endswith("ValueError: the end")
 
 
 def test_pytorch_suite():
