@@ -7,6 +7,7 @@ import datetime
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy
@@ -196,8 +197,13 @@ elif case == "unheard":
     if not is_odd:
         unheard = dist.all_reduce(mine, async_op=True)
 elif case == "unheard-mismatch":
-    dist.broadcast(mine, 0, async_op=True) if is_odd else dist.all_reduce(mine, async_op=True)
+    call = (lambda: dist.broadcast(mine, 0, async_op=True)) if is_odd else (lambda: dist.all_reduce(mine, async_op=True))
+    asked = call()
+    call()
     dist.barrier()
+    while not asked.is_completed():
+        pass
+    assert "all_reduce" in str(asked.exception())
 elif case == "exits":
     if is_odd:
         sys.exit(3)
@@ -210,6 +216,15 @@ elif case == "late":
     if is_odd:
         time.sleep(30)
     usual()
+elif case == "late-for-nobody":  # in a call that no rank waits for, beside one that a callback holds
+    other, forever = dist.new_group(list(range(size))), threading.Event()
+    if not is_odd:
+        dist.all_reduce(mine, async_op=True).get_future().then(lambda future: forever.wait())
+        held = dist.all_reduce(mine, async_op=True)
+        late = dist.all_reduce(mine, group=other, async_op=True)  # late for nobody
+    else:
+        dist.all_reduce(mine)
+    forever.wait()
 elif case == "stopped":
     if is_odd:
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -147,7 +147,8 @@ def test_other_mismatch(backend, case, lines, words):
     ("raises", r"lockstep: replica 2 .* failed: ValueError: no such file", 4),
     ("raises-closed", r"lockstep: replica 2 .* failed: ValueError: no such file", 4),
     ("unheard", r"lockstep: replica 2 .* called exit\(0\) before the end of the job", 4),
-    ("unheard-mismatch", r"lockstep: replica 2 .* is at broadcast #2 \(failing.py:\d+\)", 3),
+    # Of two calls, the one that the program does not ask for.
+    ("unheard-mismatch", r"lockstep: replica 2 .* is at broadcast #3 \(failing.py:\d+\)", 3),
     ("exits", r"lockstep: replica 2 .* called exit\(3\)", 3),
     ("killed", r"lockstep: replica 2 .* is gone", 137),  # mpirun's own, for SIGKILL
 ])
@@ -158,6 +159,8 @@ def test_end(case, sentence, code, backend):
     assert done.returncode == code, done.stderr
     if case == "raises":
         assert done.stderr.index("Traceback") < done.stderr.index("lockstep: replica 2")
+    if case == "unheard-mismatch":
+        assert done.stderr.count("has failed, and the program does not wait for it: replica 2") == 3, done.stderr
     assert time.monotonic() - begun < 60
 
 
@@ -186,10 +189,11 @@ def test_one_thread():
     assert done.returncode != 0
 
 
-def test_late():
-    done = job(3, "failing.py", "late", "--timeout", "4")
+@pytest.mark.parametrize("case, line", [("late", USUAL), ("late-for-nobody", line_of("# late for nobody"))])
+def test_late(case, line):
+    done = job(3, "failing.py", case, "--timeout", "4")
     assert re.search(r"lockstep: replica 2 .* is late: .*all_reduce|lockstep: replica 2 .* is late: request", done.stderr)
-    assert f"failing.py:{USUAL}" in done.stderr
+    assert f"failing.py:{line}" in done.stderr
     assert done.returncode == 5
 
 
