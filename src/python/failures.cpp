@@ -76,6 +76,8 @@ void translate(std::exception_ptr failure) {
   } catch (const FailureForTorch& error) {
     remember(error.failure());
     raise(error.error(), error.what());
+  } catch (python_error& error) {
+    error.restore();
   }
 }
 

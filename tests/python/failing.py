@@ -14,6 +14,7 @@ import numpy
 import torch
 import torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg  # registers "fake"
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 import lockstep
 import lockstep.torch
@@ -88,8 +89,10 @@ elif case == "fake":
 elif case == "asynchronous":
     work = dist.all_reduce(mine, async_op=True) if not is_odd else dist.broadcast(mine, 0, async_op=True)
     say(caught(work.wait))
-elif case == "backward":
+elif case in ("backward", "backward-hook"):
     net = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)))
+    if case == "backward-hook":
+        net.register_comm_hook(None, default_hooks.allreduce_hook)
     for _ in range(2):  # the first puts parameters into buckets
         net(torch.ones(2, 3)).sum().backward()
     loss = net(torch.ones(2, 3)).sum()
@@ -246,10 +249,12 @@ elif case == "monitored":
     except lockstep.StallError as error:
         say(error)
     os._exit(0)
-elif case in ("interrupted", "interrupted-array"):
+elif case in ("interrupted", "interrupted-array", "interrupted-then"):
     if is_odd:
         time.sleep(60)
     say(f"process {os.getpid()} waits")
+    if case == "interrupted-then":
+        dist.all_reduce(mine, async_op=True).get_future().then(print)
     usual() if case == "interrupted" else lockstep.all_reduce(numpy.ones(4))
 elif case == "quiet":  # the end without destroy_process_group, and with a call that nobody waits for
     other = dist.new_group(list(range(size)))

@@ -164,9 +164,10 @@ def test_end(case, sentence, code, backend):
     assert time.monotonic() - begun < 60
 
 
-def test_backward():
+@pytest.mark.parametrize("case", ["backward", "backward-hook"])
+def test_backward(case):
     """A mismatch in a backward pass has its type, both lines, and what the rank's bucket has."""
-    done = job(3, "failing.py", "backward")
+    done = job(3, "failing.py", case)
     lines = sorted(done.stdout.splitlines())
     assert len(lines) == 3, done.stdout + done.stderr
     for rank, line in enumerate(lines):
@@ -240,10 +241,12 @@ def test_monitored_barrier():
     assert "rank 2 did not come within 1 s" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("case", ["interrupted", "interrupted-array"])
-def test_interrupt(case):
+@pytest.mark.parametrize("case, backend", [
+    ("interrupted", "lockstep"), ("interrupted-array", "lockstep"), ("interrupted-then", "lockstep_gloo"),
+])
+def test_interrupt(case, backend):
     """Ctrl-C reaches a rank that waits for another one, outside of Python."""
-    with subprocess.Popen(command(2, "failing.py", case), env=ENVIRONMENT, stdout=subprocess.PIPE,
+    with subprocess.Popen(command(2, "failing.py", case, "--backend", backend), env=ENVIRONMENT, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         waiting = re.fullmatch(r"0: process (\d+) waits\n", process.stdout.readline())
         os.kill(int(waiting[1]), signal.SIGINT)
