@@ -227,7 +227,7 @@ def working_alone() -> _typing.Iterator[None]:
                 torch.save(model.state_dict(), "model.pt")
         torch.distributed.barrier()
     """
-    alone = _core.Alone()
+    alone = _core.Alone() if _core.has_started() else None  # before, nobody waits
     try:
         yield
     finally:

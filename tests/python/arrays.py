@@ -10,7 +10,8 @@ import torch
 import lockstep
 import lockstep.torch
 
-draw = random.Random(7)  # the same on all ranks
+with lockstep.torch.working_alone():  # before the job begins
+    draw = random.Random(7)  # the same on all ranks
 rank, size = lockstep.torch._start(None)
 
 for dtype in (numpy.float32, numpy.float64, numpy.int32, numpy.int64):
