@@ -166,7 +166,8 @@ def test_end(case, sentence, code, backend):
 
 @pytest.mark.parametrize("case", ["backward", "backward-hook"])
 def test_backward(case):
-    """A mismatch in a backward pass has its type, both lines, and what the rank's bucket has."""
+    """A mismatch in a backward pass has its type, both lines, and what the rank's bucket has, also with a hook and after
+    torch.compile."""
     done = job(3, "failing.py", case)
     lines = sorted(done.stdout.splitlines())
     assert len(lines) == 3, done.stdout + done.stderr
