@@ -83,8 +83,9 @@ void translate(std::exception_ptr failure) {
 
 /// "; this rank brings the gradients of fc.weight, fc.bias", or nothing.
 std::string names_of(std::int64_t gradients) {
+  if (gradients == 0) return {};
   const PythonLock lock;
-  if (gradients == 0 || !lock.is_held()) return {};
+  if (!lock.is_held()) return {};
   try {
     const auto names = py::module_::import("lockstep._buckets").attr("names_of")(gradients).cast<std::string>();
     return names.empty() ? names : "; this rank brings " + names;
