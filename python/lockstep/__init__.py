@@ -96,6 +96,10 @@ def all_reduce(array: "_numpy.ndarray | _torch.Tensor", op: str = "sum") -> "_nu
     _job().all_reduce(contiguous, op)
     if contiguous is not memory:
         memory[...] = contiguous
+    if memory is not array and array.is_neg():  # its own memory holds the negative numbers
+        import torch
+
+        array.detach().copy_(torch.from_numpy(memory))
     return array
 
 

@@ -1,25 +1,29 @@
-"""Which gradients a bucket of DistributedDataParallel has, for messages."""
+"""Names the parameters in a bucket of DistributedDataParallel, for messages."""
 
+import contextlib
 import functools
 import weakref
 
+import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from ._extension import core
+
 _buckets = weakref.WeakKeyDictionary()  # module: {elements of a bucket: the parameters of each that has so many}
-_unsettled = weakref.WeakSet()  # modules whose buckets may be made anew
+_settled = weakref.WeakSet()  # modules whose buckets stay as they are, or that belong to other backends
 
 
 def follow():
-    """From now on, of each DistributedDataParallel that is made."""
-    make = DistributedDataParallel.__init__
+    """From now on, every DistributedDataParallel."""
+    forward = DistributedDataParallel.forward
 
-    @functools.wraps(make)
-    def make_followed(self, *arguments, **options):
-        make(self, *arguments, **options)
-        _unsettled.add(self)
-        self.register_forward_hook(_look)
+    @functools.wraps(forward)
+    def forward_followed(self, *inputs, **options):
+        output = forward(self, *inputs, **options)
+        _look(self)
+        return output
 
-    DistributedDataParallel.__init__ = make_followed
+    DistributedDataParallel.forward = forward_followed
 
 
 def names_of(elements):
@@ -29,14 +33,23 @@ def names_of(elements):
     return f"the gradients of {' or '.join(map(_listed, found))}" if found else ""
 
 
-def _look(module, *_):
+@torch._disable_dynamo  # as DistributedDataParallel.forward does: torch.compile cannot trace what this asks
+def _look(module):
     """After a forward pass: the buckets are made anew before the second one. Later, as the reducer calls the backend,
     it cannot be asked."""
-    if module not in _unsettled:
+    if module not in _settled:
+        with contextlib.suppress(Exception):  # it would end the user's forward pass
+            _note_buckets(module)
+
+
+def _note_buckets(module):
+    group = module.process_group
+    if not any(isinstance(group._get_backend(device), core.Backend) for device in group._device_types):
+        _settled.add(module)
         return
     indices = module._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices")
-    if indices:
-        _unsettled.discard(module)
+    if indices or (module.find_unused_parameters and not module.static_graph):  # these buckets are never made anew
+        _settled.add(module)
     trained = [(name, each.numel()) for name, each in module.module.named_parameters()
                if each.requires_grad and name not in module.parameters_to_ignore]
     buckets = [list(map(int, each.split())) for each in indices.split(",")] if indices else [range(len(trained))]

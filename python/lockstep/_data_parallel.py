@@ -79,6 +79,9 @@ class DataParallel(torch.nn.Module):
             torch.distributed.broadcast(tensor.detach(), group_src=0, group=group)
         self._left = list(_Buffers(module))
 
+    def extra_repr(self):
+        return f"shards={self.shards}, seed={self._seed}, threads={self._threads}, attest_every={self._attest_every}"
+
     def loader(self, dataset: torch.utils.data.Dataset, batch_size: int, *, shuffle: bool = False,
                drop_last: bool = False, **options) -> Loader:
         """A ``DataLoader`` that yields, for each step, a list of this rank's shards of the global batch, each collated.

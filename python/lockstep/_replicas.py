@@ -32,7 +32,7 @@ def check_replicas(module: torch.nn.Module, group: torch.distributed.ProcessGrou
 
 def digest_of(tensor):
     """Of its type, shape and bytes."""
-    tensor = tensor.cpu().contiguous()
+    tensor = tensor.resolve_conj().resolve_neg().cpu().contiguous()
     kind = f"{tensor.dtype} {tuple(tensor.shape)} "
     return hashlib.blake2b(kind.encode() + ctypes.string_at(tensor.data_ptr(), tensor.nbytes), digest_size=16).hexdigest()
 

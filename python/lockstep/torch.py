@@ -36,6 +36,7 @@ an address: gloo gets a store from lockstep.
 import atexit as _atexit
 import contextlib as _contextlib
 import datetime as _datetime
+import functools as _functools
 import importlib as _importlib
 import itertools as _itertools
 import os as _os
@@ -130,6 +131,7 @@ def _wrap_env(meet_by_variables):
     """``env://``, which a program without ``init_method`` means, asks for an address in variables. Under MPI's launcher
     nobody sets them."""
 
+    @_functools.wraps(meet_by_variables)
     def meet(url, **options):
         if _is_launched():
             return _meet(url, **options)
@@ -228,7 +230,7 @@ def working_alone() -> _typing.Iterator[None]:
                 torch.save(model.state_dict(), "model.pt")
         torch.distributed.barrier()
     """
-    alone = _core.Alone()
+    alone = _core.Alone() if _core.has_started() else None  # before, nobody waits
     try:
         yield
     finally:
@@ -237,7 +239,12 @@ def working_alone() -> _typing.Iterator[None]:
 
 def _wrap_get_future(get_future):
     """In Python alone, a callback of a future makes calls."""
-    return lambda work: _core.future_of(work, get_future(work))
+
+    @_functools.wraps(get_future)
+    def get_future_in_turn(work):
+        return _core.future_of(work, get_future(work))
+
+    return get_future_in_turn
 
 
 def register() -> None:

@@ -101,6 +101,11 @@ class Call {
 
   /// Null unless it has failed. After it has been finished.
   std::exception_ptr failure() const { return failure_; }
+  /// The same, for a program that asks.
+  std::exception_ptr tell_failure() {
+    is_asked_for_ = true;
+    return failure_;
+  }
   /// The same for Python (for_torch).
   std::exception_ptr failure_for_torch() const;
 

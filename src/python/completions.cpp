@@ -27,21 +27,12 @@ constexpr std::chrono::seconds until_shown{1};
 /// Ends a wait that is only shown.
 struct SomethingElse {};
 
-std::string text_of(const std::exception_ptr& failure) {
+void warn_of_failure(const Call& call) {
   try {
-    std::rethrow_exception(failure);
+    std::rethrow_exception(call.failure());
+  } catch (const PeerError&) {  // the job ends
   } catch (const std::exception& error) {
-    return error.what();
-  }
-}
-
-bool is_of_peer(const std::exception_ptr& failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const PeerError&) {
-    return true;
-  } catch (...) {
-    return false;
+    log::warning(fmt::format("{} has failed, and the program does not wait for it: {}", call.place(), error.what()));
   }
 }
 
@@ -77,7 +68,7 @@ void Completions::look() {
 void Completions::go_on() {
   std::unique_lock lock{mutex_};
   for (;;) {
-    changed_.wait(lock, [this] { return is_stopped_ || (!is_watched_ && !under_way_.empty()); });
+    changed_.wait(lock, [this] { return is_stopped_ || (!is_watched_ && has_work()); });
     if (is_stopped_) break;
     --idle_;
     watch(lock);
@@ -100,17 +91,16 @@ void Completions::watch(std::unique_lock<std::mutex>& lock) {
     added_.wait_for(lock, pause_);
   }
   is_watched_ = false;
-  auto ended = std::exchange(ended_, {});
   changed_.notify_all();
-  if (ended.empty()) return;
-  if (!under_way_.empty()) let_another_watch();
+  if (ended_.empty()) return;
+  // One alone: its callbacks may wait for the others.
+  std::shared_ptr<Call> ended = std::move(ended_.front());
+  ended_.pop_front();
+  if (has_work()) let_another_watch();
   ++finishing_;
   lock.unlock();
-  for (const auto& call : ended) {
-    call->finish();
-    note_failure(call);
-  }
-  ended.clear();
+  ended->finish();
+  note_failure(std::move(ended));
   lock.lock();
   --finishing_;
   changed_.notify_all();
@@ -133,10 +123,10 @@ bool Completions::find_ended(std::unique_lock<std::mutex>& lock) {
   return !ended_.empty();
 }
 
-/// With the lock. The first call that the job's watchdog can judge; null as long as none has waited for long.
+/// With the lock. The first call that has begun and that the watchdog can judge; null as long as none has waited long.
 std::shared_ptr<Call> Completions::longest_watched_wait() const {
-  const auto found =
-      std::ranges::find_if(under_way_, [](const auto& call) { return call->of() == Call::Of::all_ranks; });
+  const auto found = std::ranges::find_if(
+      under_way_, [](const auto& call) { return call->of() == Call::Of::all_ranks && !call->is_held(); });
   if (found == under_way_.end() || steady_clock::now() - (*found)->start() <= until_shown) return nullptr;
   return *found;
 }
@@ -158,27 +148,31 @@ void Completions::show_wait(std::shared_ptr<Call> call, std::unique_lock<std::mu
 }
 
 /// A program that does not wait for a call goes on with tensors that the call has not changed.
-void Completions::note_failure(const std::shared_ptr<Call>& call) {
+void Completions::note_failure(std::shared_ptr<Call> call) {
   if (!call->is_unheard()) return;
-  const bool nobody_can_wait = call.use_count() == 1;
-  {
-    const std::scoped_lock lock{mutex_};
-    if (!unheard_ || !unheard_->is_unheard()) unheard_ = call;
-  }
-  // Where another rank has failed, the job ends.
-  if (nobody_can_wait && !is_of_peer(call->failure()))
-    log::warning(fmt::format("{} has failed, and the program does not wait for it: {}", call->place(),
-                             text_of(call->failure())));
+  if (call.use_count() == 1) warn_of_failure(*call);  // otherwise somebody may still ask for it
+  std::vector<std::shared_ptr<Call>> before;          // dropped without the lock
+  const std::scoped_lock lock{mutex_};
+  before.swap(unheard_);
+  for (std::shared_ptr<Call>& each : before)
+    if (each->is_unheard()) unheard_.push_back(std::move(each));
+  unheard_.push_back(std::move(call));
 }
 
 std::string Completions::stop() {
   constexpr std::chrono::seconds patience{5};
   std::unique_lock lock{mutex_};
-  changed_.wait_for(lock, patience, [this] { return under_way_.empty() && finishing_ == 0; });
+  changed_.wait_for(lock, patience, [this] { return !has_work() && finishing_ == 0; });
   is_stopped_ = true;
   changed_.notify_all();
   changed_.wait_for(lock, patience, [this] { return idle_ == 0 && finishing_ == 0 && !is_watched_; });
-  return unheard_ && unheard_->is_unheard() ? text_of(unheard_->failure()) : std::string{};
+  try {
+    for (const auto& each : unheard_)
+      if (each->is_unheard()) std::rethrow_exception(each->failure());
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return {};
 }
 
 }  // namespace lockstep::python

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,13 +38,15 @@ class Completions {
   std::shared_ptr<Call> longest_watched_wait() const;
   void show_wait(std::shared_ptr<Call> call, std::unique_lock<std::mutex>& lock);
   void let_another_watch();
-  void note_failure(const std::shared_ptr<Call>& call);
+  void note_failure(std::shared_ptr<Call> call);
+  bool has_work() const { return !under_way_.empty() || !ended_.empty(); }
 
   std::mutex mutex_;
   std::condition_variable changed_, added_;
   // All under `mutex_`.
-  std::vector<std::shared_ptr<Call>> under_way_, ended_;
-  std::shared_ptr<Call> unheard_;  ///< the first that has failed, and that nobody has waited for
+  std::vector<std::shared_ptr<Call>> under_way_;
+  std::deque<std::shared_ptr<Call>> ended_;     ///< to be finished
+  std::vector<std::shared_ptr<Call>> unheard_;  ///< have failed, and nobody had asked for them then
   bool is_watched_ = false;
   std::chrono::steady_clock::time_point news_;  ///< when the last call came
   std::chrono::microseconds pause_{};           ///< between two looks

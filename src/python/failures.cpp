@@ -46,14 +46,16 @@ const char* name_of(const Error& error) {
 
 class FailureForTorch final : public torch::PyTorchError {
  public:
+  /// `error` is that of `failure`.
   FailureForTorch(const Error& error, std::string text, std::exception_ptr failure)
-      : PyTorchError{std::move(text)}, name_{name_of(error)}, failure_{std::move(failure)} {}
+      : PyTorchError{std::move(text)}, error_{error}, failure_{std::move(failure)} {}
 
-  PyObject* python_type() override { return py::module_::import("lockstep").attr(name_).ptr(); }
+  PyObject* python_type() override { return py::module_::import("lockstep").attr(name_of(error_)).ptr(); }
+  const Error& error() const { return error_; }
   const std::exception_ptr& failure() const { return failure_; }
 
  private:
-  const char* name_;
+  const Error& error_;
   std::exception_ptr failure_;
 };
 
@@ -62,14 +64,6 @@ void raise(const Error& error, const char* text) {
   const py::object raised = type(text);
   if (const auto* const of_peer = dynamic_cast<const PeerError*>(&error)) raised.attr("rank") = of_peer->rank();
   PyErr_SetObject(type.ptr(), raised.ptr());
-}
-
-void translate_as(const std::exception_ptr& failure, const char* text) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const Error& error) {
-    raise(error, text);
-  }
 }
 
 void translate(std::exception_ptr failure) {
@@ -81,14 +75,17 @@ void translate(std::exception_ptr failure) {
     raise(error, error.what());
   } catch (const FailureForTorch& error) {
     remember(error.failure());
-    translate_as(error.failure(), error.what());
+    raise(error.error(), error.what());
+  } catch (python_error& error) {
+    error.restore();
   }
 }
 
 /// "; this rank brings the gradients of fc.weight, fc.bias", or nothing.
 std::string names_of(std::int64_t gradients) {
+  if (gradients == 0) return {};
   const PythonLock lock;
-  if (gradients == 0 || !lock.is_held()) return {};
+  if (!lock.is_held()) return {};
   try {
     const auto names = py::module_::import("lockstep._buckets").attr("names_of")(gradients).cast<std::string>();
     return names.empty() ? names : "; this rank brings " + names;

@@ -9,8 +9,8 @@ namespace lockstep::python {
 void define_future(pybind11::module_& module);
 
 /// With Python's lock. What `get_future` of a c10d Work returns in Python: `future`, which torch has made of it. That
-/// of a call of lockstep runs its callbacks in turn (Turns); around another backend, which makes calls in one order
-/// alone, it does so at once, and waits for the call first, as NCCL's futures have results at once.
+/// of a collective of lockstep runs its callbacks in turn (Turns); around another backend, which makes calls in one
+/// order alone, it does so at once, and waits for the call first, as NCCL's futures have results at once.
 pybind11::object future_of(const pybind11::object& work, pybind11::object future);
 
 }  // namespace lockstep::python

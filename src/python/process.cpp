@@ -79,8 +79,8 @@ void Process::open() {
 
 Process& Process::start(std::chrono::duration<double> stall_timeout, RuntimeOptions::OnStall on_stall) {
   require_own();
-  if (of_process) return *of_process;
-  of_process = new Process{{.device = "cpu", .stall_timeout = stall_timeout, .on_stall = on_stall}};
+  if (!of_process) of_process = new Process{{.device = "cpu", .stall_timeout = stall_timeout, .on_stall = on_stall}};
+  if (of_process->desk_) return *of_process;
   // Not before it is kept: a runtime that an exception destroys tells the other ranks less than Python does.
   require_all_threads();
   of_process->open();

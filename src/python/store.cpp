@@ -14,15 +14,11 @@ namespace {
 using Ask = StoreServer::Ask;
 
 Packer question_of(Ask what) {
-  Packer question;
-  question.number(static_cast<std::int64_t>(what));
-  return question;
+  return Packer{}.number(static_cast<std::int64_t>(what));
 }
 
 Packer question_of(Ask what, const std::string& key) {
-  Packer question = question_of(what);
-  question.text(key);
-  return question;
+  return question_of(what).text(key);
 }
 
 Packer question_of(Ask what, const std::vector<std::string>& keys) {
@@ -52,9 +48,7 @@ c10::intrusive_ptr<c10d::Store> JobStore::clone() {
 }
 
 void JobStore::set(const std::string& key, const Bytes& value) {
-  Packer question = question_of(Ask::set, key);
-  question.bytes(value);
-  (void)ask(std::move(question), key, timeout_);
+  (void)ask(question_of(Ask::set, key).bytes(value), key, timeout_);
 }
 
 JobStore::Bytes JobStore::get(const std::string& key) {
@@ -62,15 +56,11 @@ JobStore::Bytes JobStore::get(const std::string& key) {
 }
 
 std::int64_t JobStore::add(const std::string& key, std::int64_t value) {
-  Packer question = question_of(Ask::add, key);
-  question.number(value);
-  return number(std::move(question), key);
+  return number(question_of(Ask::add, key).number(value), key);
 }
 
 JobStore::Bytes JobStore::compareSet(const std::string& key, const Bytes& expected, const Bytes& wanted) {
-  Packer question = question_of(Ask::compare_set, key);
-  question.bytes(expected).bytes(wanted);
-  return ask(std::move(question), key, timeout_);
+  return ask(question_of(Ask::compare_set, key).bytes(expected).bytes(wanted), key, timeout_);
 }
 
 bool JobStore::deleteKey(const std::string& key) {

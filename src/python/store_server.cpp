@@ -89,12 +89,10 @@ void StoreServer::deliver(const Question& question, Bytes answer) {
 }
 
 void StoreServer::handle(Question question) {
-  if (auto answer = answer_to(question.text)) {
-    deliver(question, std::move(*answer));
-    answer_waiting();
-    return;
-  }
-  waiting_.push_back(std::move(question));
+  auto answer = answer_to(question.text);
+  if (!answer) return waiting_.push_back(std::move(question));
+  deliver(question, std::move(*answer));
+  answer_waiting();
 }
 
 void StoreServer::answer_waiting() {

@@ -18,7 +18,7 @@ class Turns::HeldTask final : public Task {
 
   void submit() {
     try {
-      request_ = submit_();
+      request_.emplace(submit_());
     } catch (...) {
       failure_ = std::current_exception();
     }
@@ -28,13 +28,7 @@ class Turns::HeldTask final : public Task {
 
   bool is_held() const override { return !is_submitted_; }
 
-  bool has_ended() noexcept override {
-    try {
-      return is_submitted_ && (failure_ || request_->test());
-    } catch (...) {
-      return true;
-    }
-  }
+  bool has_ended() noexcept override { return is_submitted_ && (failure_ || request_->has_ended()); }
 
   void wait(const std::function<void()>& meanwhile) override {
     while (!is_submitted_) {
@@ -47,7 +41,7 @@ class Turns::HeldTask final : public Task {
 
  private:
   Submit submit_;
-  std::optional<Group::Request> request_;
+  std::optional<RequestTask> request_;
   std::exception_ptr failure_;
   std::atomic<bool> is_submitted_ = false;  ///< set after those above
 };
@@ -94,7 +88,7 @@ std::shared_ptr<Task> Turns::add(Submit submit) {
   const auto next = place();
   if (next == entries_.begin()) return std::make_shared<RequestTask>(submit());
   const auto held = std::make_shared<HeldTask>(std::move(submit));
-  entries_.insert(next, {held});
+  entries_.insert(next, held);
   return held;
 }
 
@@ -106,13 +100,13 @@ py::function Turns::in_turn(py::function callback) {
 
 Turns::Entries::iterator Turns::begin() {
   const std::scoped_lock lock{mutex_};
-  return entries_.insert(place(), Entry{});
+  return entries_.insert(place(), nullptr);
 }
 
 void Turns::end(Entries::iterator turn) {
   const std::scoped_lock lock{mutex_};
   entries_.erase(turn);
-  for (; !entries_.empty() && entries_.front().call; entries_.pop_front()) entries_.front().call->submit();
+  for (; !entries_.empty() && entries_.front(); entries_.pop_front()) entries_.front()->submit();
 }
 
 Turns::Entries::iterator Turns::place() {

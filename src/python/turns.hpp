@@ -35,18 +35,15 @@ class Turns : public std::enable_shared_from_this<Turns> {
  private:
   class HeldTask;
   class Turn;
-  struct Entry {
-    std::shared_ptr<HeldTask> call;  ///< null for a turn
-  };
-  using Entries = std::list<Entry>;
+  using Entries = std::list<std::shared_ptr<HeldTask>>;  ///< null for a turn
 
   Entries::iterator begin();
   void end(Entries::iterator turn);
   /// With the mutex. Where this thread's next call comes: before the turn that it is in, or else last.
   Entries::iterator place();
 
-  std::mutex mutex_;  ///< of all below, and held by who submits
-  Entries entries_;   ///< what has not been submitted, and turns that have not ended; the first is a turn
+  std::mutex mutex_;  ///< guards `entries_`, and is held while a call is submitted
+  Entries entries_;   ///< calls that have not been submitted, and turns that have not ended; the first is a turn
 };
 
 }  // namespace lockstep::python

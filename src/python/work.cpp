@@ -17,11 +17,11 @@ bool CallWork::isCompleted() {
 }
 
 bool CallWork::isSuccess() const {
-  return call_->is_finished() && !call_->failure();
+  return call_->is_finished() && !exception();
 }
 
 std::exception_ptr CallWork::exception() const {
-  return call_->is_finished() ? call_->failure() : nullptr;
+  return call_->is_finished() ? call_->tell_failure() : nullptr;
 }
 
 bool CallWork::wait(std::chrono::milliseconds timeout) {

@@ -10,7 +10,8 @@ import torch
 import lockstep
 import lockstep.torch
 
-draw = random.Random(7)  # the same on all ranks
+with lockstep.torch.working_alone():  # before the job begins
+    draw = random.Random(7)  # the same on all ranks
 rank, size = lockstep.torch._start(None)
 
 for dtype in (numpy.float32, numpy.float64, numpy.int32, numpy.int64):
@@ -40,6 +41,16 @@ turned = torch.arange(6, dtype=torch.int64).reshape(2, 3).t()
 lockstep.all_reduce(turned)
 assert torch.equal(turned, size * torch.arange(6).reshape(2, 3).t())
 assert lockstep.exact_sum(torch.tensor(numbers[cuts[rank]:cuts[rank + 1]], dtype=torch.float64)) == expected
+
+# What PyTorch negates or conjugates only when somebody looks.
+minus = torch._neg_view(torch.arange(4.0))
+assert lockstep.all_reduce(minus) is minus and minus.tolist() == [0, -size, -2 * size, -3 * size]
+imaginary = torch.tensor([1 + 2j, 3 - 4j]).conj().imag.t()
+lockstep.all_reduce(imaginary)
+assert imaginary.tolist() == [-2 * size, 4 * size]
+lazy, plain = torch.tensor([1 + 2j]).conj(), torch.tensor([1 - 2j])
+lockstep.same_on_all("numbers", lazy if rank == 0 else plain)
+lockstep.same_on_all("parts", lazy.imag if rank == 0 else plain.imag)
 
 lockstep.same_on_all("learning rate", 0.1)
 lockstep.same_on_all("tensor", torch.arange(2000.0).bfloat16())

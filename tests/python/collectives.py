@@ -277,6 +277,46 @@ def check_asynchronous():
     assert chained.wait()[0] == size * size
 
 
+def check_callbacks_that_wait():
+    """Each for the next call, whose callback runs at the same time."""
+    tensors = [torch.full((3,), float(rank + each)) for each in range(8)]
+    futures = [dist.all_reduce(each, async_op=True).get_future() for each in tensors]
+    sums = [first.then(lambda future, second=second: future.value()[0] + second.wait()[0])
+            for first, second in zip(futures, futures[1:])]
+    for each, both in reversed(list(enumerate(sums))):
+        assert both.wait().tolist() == [size * (size + 2 * each)] * 3
+
+
+def check_callbacks_that_raise():
+    """The error keeps its type, and the group goes on."""
+    chained = dist.all_reduce(torch.ones(2), async_op=True).get_future().then(lambda future: {}["no such key"])
+    after = torch.ones(2)
+    dist.all_reduce(after)
+    assert after[0] == size
+    for _ in range(2):
+        try:
+            chained.wait()
+        except KeyError as error:
+            assert "no such key" in str(error)
+        else:
+            raise AssertionError("nothing was raised")
+
+
+def check_callbacks_of_messages():
+    """They hold no collective back: this one comes before the message."""
+    if size == 1:
+        return
+    total = torch.ones(2)
+    if rank == 0:
+        seen = dist.irecv(torch.zeros(2), size - 1).get_future().then(lambda future: future.value()[0][0].item())
+    dist.all_reduce(total)
+    assert total[0] == size
+    if rank == 0:
+        assert seen.wait() == 5
+    elif rank == size - 1:
+        dist.send(torch.full((2,), 5.0), 0)
+
+
 def check_calls_of_callbacks():
     """They come where the program has added the callback, also where it runs long after."""
     other, holds = dist.new_group(list(range(size))), BACKEND == "lockstep"  # others wait for a call at its callback
@@ -380,6 +420,9 @@ check_messages()
 check_coalesced()
 check_groups()
 check_asynchronous()
+check_callbacks_that_wait()
+check_callbacks_that_raise()
+check_callbacks_of_messages()
 check_calls_of_callbacks()
 check_progress()
 check_threads()

@@ -1,6 +1,7 @@
 """DistributedDataParallel, unmodified: on any number of ranks it ends with the weights of one process that has all the
 data; hooks and uneven inputs work. Prints "done" on rank 0."""
 
+import pickle
 import sys
 
 import torch
@@ -10,6 +11,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+import lockstep._buckets
 import lockstep.torch
 
 dist.init_process_group(sys.argv[1])
@@ -117,11 +119,27 @@ def check_sparse_gradients():
     check_same_everywhere([together])
 
 
+def check_followed():
+    """What lockstep asks a module after its forward passes, for messages, is no part of its pickle, no reason for them
+    to fail, and not asked of other backends."""
+    inputs, _ = data()
+    net = DistributedDataParallel(model())
+    assert b"lockstep" not in pickle.dumps(net)
+    net._get_ddp_logging_data = None
+    net(inputs).sum().backward()
+    net = DistributedDataParallel(model())
+    other = DistributedDataParallel(model(), process_group=dist.new_group(backend="gloo"))
+    for each in (net, other):
+        each(inputs).sum().backward()
+    assert net in lockstep._buckets._buckets and other not in lockstep._buckets._buckets
+
+
 check_same_as_one_process()
 check_sparse_gradients()
 check_hooks()
 check_uneven_inputs()
 check_accumulation()
+check_followed()
 if rank == 0:
     print("done")
 dist.destroy_process_group()

@@ -7,12 +7,14 @@ import datetime
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy
 import torch
 import torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg  # registers "fake"
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 import lockstep
 import lockstep.torch
@@ -25,6 +27,10 @@ arguments = parser.parse_args()
 case = arguments.case
 if case == "one-thread":
     ctypes.CDLL(lockstep.torch._core.__file__).MPI_Init(None, None)  # for one thread
+    try:
+        dist.init_process_group(arguments.backend)
+    except lockstep.Error:
+        pass  # the second attempt says the same
 dist.init_process_group(arguments.backend, timeout=arguments.timeout)
 rank, size = dist.get_rank(), dist.get_world_size()
 is_odd = rank == size - 1
@@ -87,8 +93,11 @@ elif case == "fake":
 elif case == "asynchronous":
     work = dist.all_reduce(mine, async_op=True) if not is_odd else dist.broadcast(mine, 0, async_op=True)
     say(caught(work.wait))
-elif case == "backward":
+elif case in ("backward", "backward-hook"):
     net = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)))
+    if case == "backward-hook":
+        net.register_comm_hook(None, default_hooks.allreduce_hook)
+        net = torch.compile(net, backend="eager")
     for _ in range(2):  # the first puts parameters into buckets
         net(torch.ones(2, 3)).sum().backward()
     loss = net(torch.ones(2, 3)).sum()
@@ -196,8 +205,13 @@ elif case == "unheard":
     if not is_odd:
         unheard = dist.all_reduce(mine, async_op=True)
 elif case == "unheard-mismatch":
-    dist.broadcast(mine, 0, async_op=True) if is_odd else dist.all_reduce(mine, async_op=True)
+    call = (lambda: dist.broadcast(mine, 0, async_op=True)) if is_odd else (lambda: dist.all_reduce(mine, async_op=True))
+    asked = call()
+    call()
     dist.barrier()
+    while not asked.is_completed():
+        pass
+    assert "all_reduce" in str(asked.exception())
 elif case == "exits":
     if is_odd:
         sys.exit(3)
@@ -210,6 +224,15 @@ elif case == "late":
     if is_odd:
         time.sleep(30)
     usual()
+elif case == "late-for-nobody":  # in a call that no rank waits for, beside one that a callback holds
+    other, forever = dist.new_group(list(range(size))), threading.Event()
+    if not is_odd:
+        dist.all_reduce(mine, async_op=True).get_future().then(lambda future: forever.wait())
+        held = dist.all_reduce(mine, async_op=True)
+        late = dist.all_reduce(mine, group=other, async_op=True)  # late for nobody
+    else:
+        dist.all_reduce(mine)
+    forever.wait()
 elif case == "stopped":
     if is_odd:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -231,10 +254,12 @@ elif case == "monitored":
     except lockstep.StallError as error:
         say(error)
     os._exit(0)
-elif case in ("interrupted", "interrupted-array"):
+elif case in ("interrupted", "interrupted-array", "interrupted-then"):
     if is_odd:
         time.sleep(60)
     say(f"process {os.getpid()} waits")
+    if case == "interrupted-then":
+        dist.all_reduce(mine, async_op=True).get_future().then(print)
     usual() if case == "interrupted" else lockstep.all_reduce(numpy.ones(4))
 elif case == "quiet":  # the end without destroy_process_group, and with a call that nobody waits for
     other = dist.new_group(list(range(size)))

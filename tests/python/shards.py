@@ -49,6 +49,7 @@ def train(group, shards, *, until=STEPS, checkpoint=None, workers=0):
     """The digest of what the ranks of a group end with, and a checkpoint."""
     torch.manual_seed(rank)  # other initial weights on each rank
     net = lockstep.torch.DataParallel(Net(), shards, seed=5, attest_every=2, group=group)
+    assert f"shards={shards}, seed=5, threads=1, attest_every=2" in repr(net)
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     loader = net.loader(Samples(), batch_size=20, shuffle=True, num_workers=workers)
 

@@ -166,7 +166,8 @@ def test_other_mismatch(backend, case, lines, words):
     ("raises", r"lockstep: replica 2 .* failed: ValueError: no such file", 4),
     ("raises-closed", r"lockstep: replica 2 .* failed: ValueError: no such file", 4),
     ("unheard", r"lockstep: replica 2 .* called exit\(0\) before the end of the job", 4),
-    ("unheard-mismatch", r"lockstep: replica 2 .* is at broadcast #2 \(failing.py:\d+\)", 3),
+    # Of two calls, the one that the program does not ask for.
+    ("unheard-mismatch", r"lockstep: replica 2 .* is at broadcast #3 \(failing.py:\d+\)", 3),
     ("exits", r"lockstep: replica 2 .* called exit\(3\)", 3),
     ("killed", r"lockstep: replica 2 .* is gone", 137),  # mpirun's own, for SIGKILL
 ])
@@ -177,12 +178,16 @@ def test_end(case, sentence, code, backend):
     assert done.returncode == code, done.stderr
     if case == "raises":
         assert done.stderr.index("Traceback") < done.stderr.index("lockstep: replica 2")
+    if case == "unheard-mismatch":
+        assert done.stderr.count("has failed, and the program does not wait for it: replica 2") == 3, done.stderr
     assert time.monotonic() - begun < 60
 
 
-def test_backward():
-    """A mismatch in a backward pass has its type, both lines, and what the rank's bucket has."""
-    done = job(3, "failing.py", "backward")
+@pytest.mark.parametrize("case", ["backward", "backward-hook"])
+def test_backward(case):
+    """A mismatch in a backward pass has its type, both lines, and what the rank's bucket has, also with a hook and after
+    torch.compile."""
+    done = job(3, "failing.py", case)
     lines = sorted(done.stdout.splitlines())
     assert len(lines) == 3, done.stdout + done.stderr
     for rank, line in enumerate(lines):
@@ -205,10 +210,11 @@ def test_one_thread():
     assert done.returncode != 0
 
 
-def test_late():
-    done = job(3, "failing.py", "late", "--timeout", "4")
+@pytest.mark.parametrize("case, line", [("late", USUAL), ("late-for-nobody", line_of("# late for nobody"))])
+def test_late(case, line):
+    done = job(3, "failing.py", case, "--timeout", "4")
     assert re.search(r"lockstep: replica 2 .* is late: .*all_reduce|lockstep: replica 2 .* is late: request", done.stderr)
-    assert f"failing.py:{USUAL}" in done.stderr
+    assert f"failing.py:{line}" in done.stderr
     assert done.returncode == 5
 
 
@@ -255,10 +261,12 @@ def test_monitored_barrier():
     assert "rank 2 did not come within 1 s" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("case", ["interrupted", "interrupted-array"])
-def test_interrupt(case):
+@pytest.mark.parametrize("case, backend", [
+    ("interrupted", "lockstep"), ("interrupted-array", "lockstep"), ("interrupted-then", "lockstep_gloo"),
+])
+def test_interrupt(case, backend):
     """Ctrl-C reaches a rank that waits for another one, outside of Python."""
-    with subprocess.Popen(command(2, "failing.py", case), env=ENVIRONMENT, stdout=subprocess.PIPE,
+    with subprocess.Popen(command(2, "failing.py", case, "--backend", backend), env=ENVIRONMENT, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         waiting = re.fullmatch(r"0: process (\d+) waits\n", process.stdout.readline())
         os.kill(int(waiting[1]), signal.SIGINT)
