@@ -135,8 +135,8 @@ LOCKSTEP_C_API int lockstep_model_restore(lockstep_model* model, const char* fro
 LOCKSTEP_C_API int lockstep_model_set_learning_rate(lockstep_model* model, double rate, const char* at);
 
 /** LOCAL. This rank's shards: from `*first` on and before `*last`, counted from 0. All ranks have equally many if the
- * numbers of shards and ranks are powers of two. Otherwise they may differ: of 8 shards, 3 ranks have 2, 2 and 4; of 5
- * shards, 2 ranks have 4 and 1. LOCKSTEP_FAILURE if the options have no shards. */
+ * numbers of shards and ranks are powers of two. Otherwise they may differ: of 8 shards, 3 ranks have 2, 3 and 3; of 5
+ * shards, 2 ranks have 2 and 3. LOCKSTEP_FAILURE if the options have no shards. */
 LOCKSTEP_C_API int lockstep_model_shards(const lockstep_model* model, int* first, int* last);
 
 /** LOCAL. The number of steps made, also before a restored checkpoint; -1 if `model` is not a model. */

@@ -156,6 +156,10 @@ ReplicatedModule::MeanLoss ReplicatedModule::backward_shards(ReplicaContext& con
   return libtorch::backward_shards(context, {this}, shards, compute, here);
 }
 
+Range ReplicatedModule::shards_of_rank(Strategy& strategy, int shards) {
+  return shares_of(strategy, shards).of(strategy.rank());
+}
+
 void ReplicatedModule::accumulate(const Loss& loss, Here here) {
   libtorch::accumulate({this}, loss, here);
 }

@@ -127,8 +127,10 @@ bool JointShards::is_for(const ModuleList& modules) {
   return any;
 }
 
-JointShards::JointShards(Range own, const ModuleList& modules, const ModuleList& all, Stream& stream, Work work)
-    : stream_{stream},
+JointShards::JointShards(Range own, std::span<const Range> subtrees, const ModuleList& modules, const ModuleList& all,
+                         Stream& stream, Work work)
+    : subtrees_{subtrees},
+      stream_{stream},
       device_{*modules.front()->device},
       work_{std::move(work)},
       state_{own, all, *modules.front()->device} {
@@ -165,8 +167,7 @@ void JointShards::run_forward(const AddRanks& add_ranks) {
     require_same_place();
     const JointShard& first = *shards_.front();
     if (first.phase_ != JointShard::Phase::forward) return;
-    const at::Tensor sum = add_shards();
-    add_ranks(fmt::format("sum {}, of {}", first.sums_, name_of(*first.layer_)), sum);
+    const at::Tensor sum = add_up(fmt::format("sum {}, of {}", first.sums_, name_of(*first.layer_)), add_ranks);
     for (const auto& shard : shards_) shard->value_ = sum;
   }
 }
@@ -191,16 +192,24 @@ void JointShards::require_same_mode() const {
                       module->name(), trains ? "evaluation" : "training")};
 }
 
-at::Tensor JointShards::add_shards() const {
-  std::vector<at::Tensor> parts;
-  for (const auto& shard : shards_) parts.push_back(shard->value_);
-  if (parts.size() == 1) return parts.front().clone();
-  const at::Tensor all = at::cat(parts), sum = at::empty_like(parts.front());
-  device_.on_stream([&] {
-    const auto shards = static_cast<int>(parts.size());
-    fixed_order_sum(view_of(all, stream_.kind()), shards, view_of(sum, stream_.kind()), stream_);
-  });
-  return sum;
+/// What the shards of all ranks have brought.
+at::Tensor JointShards::add_up(std::string_view what, const AddRanks& add_ranks) const {
+  std::vector<at::Tensor> sums;
+  std::vector<TensorView> views;
+  for (const Range& subtree : subtrees_) {
+    std::vector<at::Tensor> parts;
+    for (std::int64_t i = subtree.first; i < subtree.last; ++i)
+      parts.push_back(shards_[static_cast<std::size_t>(i)]->value_);
+    const at::Tensor& sum =
+        sums.emplace_back(parts.size() == 1 ? parts.front().clone() : at::empty_like(parts.front()));
+    views.push_back(view_of(sum, stream_.kind()));
+    if (parts.size() == 1) continue;
+    const at::Tensor all = at::cat(parts);
+    device_.on_stream(
+        [&] { fixed_order_sum(view_of(all, stream_.kind()), static_cast<int>(parts.size()), views.back(), stream_); });
+  }
+  add_ranks(what, views.back(), std::span{views}.first(views.size() - 1));
+  return sums.back();
 }
 
 const std::string& JointShards::name_of(const ::torch::nn::Module& layer) const {
@@ -257,8 +266,7 @@ void JointShards::run_backward(const AddRanks& add_ranks) {
       waiting.push_back(shard->value_);
       if (!shard->may_go_on_) shard->value_ = none;
     }
-    const at::Tensor sum = add_shards();
-    add_ranks("", sum);
+    const at::Tensor sum = add_up("", add_ranks);
     for (std::size_t i = 0; i < shards_.size(); ++i) shards_[i]->value_ = shards_[i]->may_go_on_ ? sum : waiting[i];
     take_turns();
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -76,13 +77,17 @@ class JointShards {
   struct Work {
     std::function<void(std::size_t)> forward, backward;  ///< of a shard, counted from the rank's first
   };
-  using AddRanks = std::function<void(std::string_view what, const at::Tensor& sum)>;  ///< in place
+  /// In place of `sum`, which is that of this rank's last subtree; `others` are those of the others (sum_up).
+  using AddRanks =
+      std::function<void(std::string_view what, const TensorView& sum, std::span<const TensorView> others)>;
 
   /// True if a module holds a layer that takes part in this.
   static bool is_for(const ModuleList& modules);
 
-  /// Each shard has buffers of its own, of the modules `all`. All arguments but `work` must outlive this object.
-  JointShards(Range own, const ModuleList& modules, const ModuleList& all, Stream& stream, Work work);
+  /// Each shard has buffers of its own, of the modules `all`. `subtrees` are those of the sums, by the shards' numbers
+  /// on the rank. All arguments but `work` must outlive this object.
+  JointShards(Range own, std::span<const Range> subtrees, const ModuleList& modules, const ModuleList& all,
+              Stream& stream, Work work);
 
   /// Shards that have not ended are given up.
   ~JointShards();
@@ -107,13 +112,14 @@ class JointShards {
   friend class JointShard;
 
   void take_turns();
-  at::Tensor add_shards() const;
+  at::Tensor add_up(std::string_view what, const AddRanks& add_ranks) const;
   void require_same_place() const;
   const std::string& name_of(const ::torch::nn::Module& layer) const;
   c10::intrusive_ptr<SumPoint> point_of(std::size_t number) const;
   void require_same_mode() const;
   void require_none_beyond(std::size_t point) const;
 
+  std::span<const Range> subtrees_;
   Stream& stream_;
   TorchDevice& device_;
   std::vector<std::pair<const ::torch::nn::Module*, std::string>> layers_;

@@ -15,7 +15,7 @@
 namespace lockstep::libtorch {
 namespace {
 
-/// The gradients of several shards, side by side, to be added up into `sum`.
+/// The gradients of several shards, side by side. One alone is where the sum is to be, `sum`.
 class ShardGradients {
  public:
   /// All arguments must outlive this object.
@@ -28,8 +28,11 @@ class ShardGradients {
     return shards_ == 1 ? sum_ : memory_.view().slice(shard * sum_.count(), sum_.count());
   }
 
-  void add_up() const {
-    if (shards_ > 1) fixed_order_sum(memory_.view(), shards_, sum_, stream_);
+  /// Those of a subtree.
+  void add_up(const Range& shards, const TensorView& sum) const {
+    if (shards_ == 1) return;
+    const TensorView parts = memory_.view().slice(shards.first * sum_.count(), shards.size() * sum_.count());
+    fixed_order_sum(parts, static_cast<int>(shards.size()), sum, stream_);
   }
 
  private:
@@ -47,6 +50,9 @@ ReplicatedModule::MeanLoss Step::of_joint_shards(const Compute& compute) {
   const int shards = shares_->shards();
   const Range own = shares_->of(static_cast<int>(rank_));
   const auto count = static_cast<std::size_t>(own.size());
+  std::vector<Range> subtrees;  // by the shards' numbers here
+  for (const Range& each : shares_->subtrees_of(static_cast<int>(rank_)))
+    subtrees.push_back({each.first - own.first, each.last - own.first});
   const std::vector<TensorView> ranges = gradient_ranges();
   std::vector<Loss> losses(count);
   std::vector<std::optional<BackwardPass>> passes(count);
@@ -63,12 +69,12 @@ ReplicatedModule::MeanLoss Step::of_joint_shards(const Compute& compute) {
   };
   const ReplicatedModule::Impl::Busy busy{modules_};
   const std::string start = fmt::format("{} shards{}", shards, describe_changed_buffers());
-  JointShards joint{own, modules_, all_, stream_, {.forward = forward, .backward = backward}};
-  joint.run_forward([&](std::string_view what, const at::Tensor& sum) {
-    const TensorView view = view_of(sum, stream_.kind());
+  JointShards joint{own, subtrees, modules_, all_, stream_, {.forward = forward, .backward = backward}};
+  joint.run_forward([&](std::string_view what, const TensorView& sum, std::span<const TensorView> others) {
     const auto add = [&](Reductions& reductions) {
       const Reductions::OfShards of_shards{reductions, shards};
-      reductions.all_reduce(ReduceOp::sum, {&view, 1});
+      const Reductions::OfSubtrees of_subtrees{reductions, several_ ? &*several_ : nullptr};
+      reductions.sum_up(sum, others);
     };
     device().on_stream([&] { inside(context_).declared_merge(fmt::format("{}, {}", start, what), add, here_); });
   });
@@ -81,15 +87,21 @@ ReplicatedModule::MeanLoss Step::of_joint_shards(const Compute& compute) {
     for (const TensorView& range : ranges) gradients.emplace_back(range, static_cast<int>(count), stream_);
     table_gradients_.begin_shards(count);
     device().torch_follows();
-    joint.run_backward([&](std::string_view, const at::Tensor& sum) {
-      device().on_stream([&] { sums.all_reduce(view_of(sum, stream_.kind())); });
+    joint.run_backward([&](std::string_view, const TensorView& sum, std::span<const TensorView> others) {
+      device().on_stream([&] { sums.all_reduce(sum, others); });
     });
     device().stream_follows();
-    for (const ShardGradients& each : gradients) each.add_up();
-    for (std::size_t i = 0; i < count; ++i) table_gradients_.end_shard(i);
-    FixedOrderAccumulator reals{DType::f64, 2 + reals_};
-    for (std::size_t i = 0; i < count; ++i) joint.as_shard(i, [&] { note_shard(losses[i], changed_buffers(), reals); });
-    finish_shards(reals, sums);
+    for (std::size_t subtree = 0; subtree < subtrees.size(); ++subtree) {
+      const std::vector<TensorView> homes = gradient_homes(subtree);
+      for (std::size_t i = 0; i < homes.size(); ++i) gradients[i].add_up(subtrees[subtree], homes[i]);
+      FixedOrderAccumulator reals{DType::f64, 2 + reals_};
+      for (auto i = static_cast<std::size_t>(subtrees[subtree].first); std::cmp_less(i, subtrees[subtree].last); ++i) {
+        table_gradients_.end_shard(i);
+        joint.as_shard(i, [&] { note_shard(losses[i], changed_buffers(), reals); });
+      }
+      finish_subtree(reals);
+    }
+    finish_shards(sums);
   };
   return run(fmt::format("backward together in {}{}", start, text_of(joint.points())), joint.list(), compute_backward);
 }

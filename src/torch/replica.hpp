@@ -18,6 +18,7 @@
 
 #include "core/base/element_type.hpp"
 #include "sync/optim/gradient_pieces.hpp"
+#include "sync/reduce/subtrees.hpp"
 #include "sync/strategy/external_values.hpp"
 #include "sync/update/update_kernels.hpp"
 #include "torch/autograd_graph.hpp"
@@ -234,6 +235,7 @@ struct ReplicatedModule::Impl : std::enable_shared_from_this<Impl> {
   lockstep::detail::GradientPieces pieces;  ///< of `trained`
   std::vector<at::Tensor> flat;             ///< the ranges of `pieces`
   std::string text;                         ///< what the ranks compare
+  std::vector<std::shared_ptr<const Subtrees::Memory>> subtree_memory;  ///< of the ranges of the last step that took it
 
   std::vector<std::shared_ptr<const AccumulatedPass>> accumulated;
   std::vector<EarlierGradient> earlier;                            ///< to be added

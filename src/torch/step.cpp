@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,6 +34,10 @@ void add_earlier(Parameter& table, const at::Tensor& earlier, TorchDevice& devic
 }
 
 }  // namespace
+
+const Shares& shares_of(Strategy& strategy, int shards) {
+  return inside(strategy).reductions().shares(shards, strategy.num_replicas_in_sync(), false);
+}
 
 Step::Step(ModuleList modules, ReplicaContext& context, const Here& here)
     : modules_{std::move(modules)},
@@ -140,7 +145,8 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
 }
 
 ReplicatedModule::MeanLoss Step::of_shards(int shards, const Compute& compute) {
-  shares_.emplace(shards, context_.num_replicas_in_sync());
+  shares_ = shares_of(context_.strategy(), shards);
+  if (shares_->has_several()) several_.emplace(*shares_, static_cast<int>(rank_));
   if (std::ranges::any_of(modules_, [](const auto* module) { return !module->accumulated.empty(); }))
     throw InvalidArgument{"shards after a pass that was accumulated: expected backward, or zero_grad before"};
   for (const Parameter* const each : parameters_)
@@ -168,34 +174,38 @@ ReplicatedModule::MeanLoss Step::of_shards(int shards, const Compute& compute) {
   return run(audited_ ? "audited " + text : text, {}, step, audit);
 }
 
-/// Each shard writes its gradients where the accumulators want them. The first has its place in the store.
+/// Each shard writes its gradients where the accumulators want them. The first of a subtree has its place at home.
 void Step::compute_shards(const Compute& compute, DeclaredSums& sums) {
-  const Range own = shares_->of(static_cast<int>(rank_));
+  const std::span<const Range> subtrees = shares_->subtrees_of(static_cast<int>(rank_));
   const std::vector<TensorView> ranges = gradient_ranges();
-  std::vector<FixedOrderAccumulator> gradients;
-  for (const TensorView& range : ranges) gradients.emplace_back(range, stream_);
-  FixedOrderAccumulator reals{DType::f64, 2 + reals_};
   table_gradients_.begin_shards(audited_ ? 2 : 1);  // another rank's has a place of its own
 
   AuditRound::Digests own_digests;
-  for (std::int64_t number = own.first; number < own.last; ++number) {
-    Places places{ranges};
-    for (FixedOrderAccumulator& each : gradients) {
-      places.places.push_back(each.next());
-      places.places.back().fill_zero(stream_);
+  for (std::size_t subtree = 0; subtree < subtrees.size(); ++subtree) {
+    const std::vector<TensorView> homes = gradient_homes(subtree);
+    std::vector<FixedOrderAccumulator> gradients;
+    for (const TensorView& home : homes) gradients.emplace_back(home, stream_);
+    FixedOrderAccumulator reals{DType::f64, 2 + reals_};
+    for (std::int64_t number = subtrees[subtree].first; number < subtrees[subtree].last; ++number) {
+      Places places{ranges};
+      for (FixedOrderAccumulator& each : gradients) {
+        places.places.push_back(each.next());
+        places.places.back().fill_zero(stream_);
+      }
+      const Loss loss = compute_shard(number, compute, 0, places);
+      const std::vector<char> changed = changed_buffers();
+      if (audited_ && number == audited_->own()) own_digests = digests_of(0, places, loss, changed);
+      for (FixedOrderAccumulator& each : gradients) each.push();
+      table_gradients_.end_shard(0);
+      note_shard(loss, changed, reals);
+      for (std::size_t i = 0; i < changed.size(); ++i)
+        if (changed[i]) buffers_[i]->restore();
     }
-    const Loss loss = compute_shard(number, compute, 0, places);
-    const std::vector<char> changed = changed_buffers();
-    if (audited_ && number == audited_->own()) own_digests = digests_of(0, places, loss, changed);
-    for (FixedOrderAccumulator& each : gradients) each.push();
-    table_gradients_.end_shard(0);
-    note_shard(loss, changed, reals);
-    for (std::size_t i = 0; i < changed.size(); ++i)
-      if (changed[i]) buffers_[i]->restore();
+    for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].finish(homes[i]);
+    finish_subtree(reals);
   }
   if (audited_) audited_->bring(std::move(own_digests), compute_apart(audited_->other(), compute));
-  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i].finish(ranges[i]);
-  finish_shards(reals, sums);
+  finish_shards(sums);
 }
 
 /// The memory of gradients.
@@ -204,6 +214,34 @@ std::vector<TensorView> Step::gradient_ranges() const {
   for (const ReplicatedModule::Impl* const module : modules_)
     for (const VariableStore::FlatRange& range : module->pieces.ranges()) ranges.push_back(range.gradients);
   return ranges;
+}
+
+/// Where the gradients of a rank's subtree are added up, by range.
+std::vector<TensorView> Step::gradient_homes(std::size_t subtree) const {
+  std::vector<TensorView> homes = gradient_ranges();
+  if (several_)
+    for (TensorView& each : homes) each = several_->parts_of(each)[subtree];
+  return homes;
+}
+
+/// COLL. Memory for the gradients of several subtrees, in which ranks of a node reduce in place. A module keeps it for
+/// its next steps.
+void Step::place_subtrees(DeclaredSums& sums) {
+  if (!several_) return;
+  Reductions& reductions = inside(context_.strategy()).reductions();
+  for (ReplicatedModule::Impl* const module : modules_) {
+    const auto ranges = module->pieces.ranges();
+    auto& memory = module->subtree_memory;
+    const auto fits = [&](const auto& kept, const VariableStore::FlatRange& range) {
+      return several_->fits(*kept, range.gradients);
+    };
+    if (!std::ranges::equal(memory, ranges, fits)) {
+      memory.clear();
+      for (const VariableStore::FlatRange& range : ranges)
+        sums.wait([&] { memory.push_back(several_->allocate(reductions, range.gradients)); });
+    }
+    for (const auto& each : memory) several_->add(each);
+  }
 }
 
 /// Of one that has elements.
@@ -256,17 +294,17 @@ void Step::note_shard(const Loss& loss, const std::vector<char>& changed, FixedO
   }
 }
 
-/// When the gradients of all shards are in their ranges.
-void Step::finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums) {
+void Step::finish_subtree(FixedOrderAccumulator& reals) {
+  table_gradients_.end_subtree();
+  reals.finish(numbers(of_subtrees_.emplace_back(static_cast<std::size_t>(2 + reals_))));
+}
+
+/// When the gradients of all subtrees are in their homes.
+void Step::finish_shards(DeclaredSums& sums) {
   table_gradients_.end_shards(*shares_);
   for (const Trained& each : trained_) (void)sums.ready(each.piece);
-  Reals sum(static_cast<std::size_t>(2 + reals_));
-  reals.finish(numbers(sum));
-  counted_.loss = sum[0];
-  counted_.total = sum[1];
-  std::ranges::fill(counted_.samples_of_parameters, counted_.total);
+  if (!several_) count_shards(of_subtrees_.front()[0], of_subtrees_.front()[1]);
   if_zeroed_ = counted_;  // nothing was accumulated
-  own_reals_.emplace(sum.begin() + 2, sum.end());
 }
 
 std::vector<GradientBucket> Step::buckets(const Reductions& reductions) const {
@@ -292,6 +330,7 @@ ReplicatedModule::MeanLoss Step::run(std::string_view what, const SumList& on_th
   SynchronousStep step{
       .agree = std::move(text), .shards = shares_ ? shares_->shards() : 0, .sums = on_the_way, .buckets = messages};
   step.compute = [&](DeclaredSums& sums) {
+    place_subtrees(sums);
     device().stream_follows();
     try {
       compute(sums);
@@ -318,6 +357,7 @@ ReplicatedModule::MeanLoss Step::run(std::string_view what, const SumList& on_th
     if (audit) audit();
   };
   const ReplicatedModule::Impl::Busy busy{modules_};
+  const Reductions::OfSubtrees of_subtrees{inside(context_.strategy()).reductions(), several_ ? &*several_ : nullptr};
   make_step(context_, step, here_);
   return {.mean = counted_.total > 0 ? counted_.loss / counted_.total : 0, .samples = counted_.total};
 }

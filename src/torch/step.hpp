@@ -17,6 +17,7 @@
 #include "core/order/shares.hpp"
 #include "sync/reduce/declared_sums.hpp"
 #include "sync/reduce/reductions.hpp"
+#include "sync/reduce/subtrees.hpp"
 #include "sync/step/synchronous_step.hpp"
 #include "sync/strategy/audit_round.hpp"
 #include "torch/backward_pass.hpp"
@@ -33,6 +34,9 @@ template <class T>
 TensorView numbers(std::vector<T>& values) {
   return {reinterpret_cast<std::byte*>(values.data()), {std::ssize(values)}, lockstep::detail::dtype_of<T>};
 }
+
+/// LOCAL. How the ranks share the shards of a step.
+const Shares& shares_of(Strategy& strategy, int shards);
 
 class Step {
  public:
@@ -84,12 +88,16 @@ class Step {
   void compute_shards(const Compute& compute, DeclaredSums& sums);
   ReplicatedModule::MeanLoss of_joint_shards(const Compute& compute);
   std::vector<TensorView> gradient_ranges() const;
+  std::vector<TensorView> gradient_homes(std::size_t subtree) const;
+  void place_subtrees(DeclaredSums& sums);
   void run_shard(BackwardPass& pass, std::size_t shard, const Places& places);
   Loss compute_shard(std::int64_t number, const Compute& compute, std::size_t shard, const Places& places);
   void note_shard(const Loss& loss, const std::vector<char>& changed, FixedOrderAccumulator& reals);
-  void finish_shards(FixedOrderAccumulator& reals, DeclaredSums& sums);
+  void finish_subtree(FixedOrderAccumulator& reals);
+  void finish_shards(DeclaredSums& sums);
   void note_earlier();
   void count(const Loss& loss);
+  void count_shards(double loss, double samples);
   template <class Visit>
   void visit_totals(const Visit& visit);
   std::vector<TensorView> totals();
@@ -146,11 +154,13 @@ class Step {
   std::tuple<std::vector<std::int64_t>, Reals> totals_;  ///< all of these
 
   std::optional<Shares> shares_;       ///< of a step in shards
+  std::optional<Subtrees> several_;    ///< if a rank has several subtrees of these
+  std::vector<Reals> of_subtrees_;     ///< of this rank: loss, samples, and buffers times samples
+  std::optional<PlacedSum> placed_;    ///< of losses and samples, if a rank has several subtrees
   std::optional<AuditRound> audited_;  ///< of a step that is audited
 
   std::string refusal_;             ///< by all ranks, of what was done to gradients between passes
   TableGradients table_gradients_;  ///< of `tables_`
-  std::optional<Reals> own_reals_;  ///< this rank's buffers times its samples, if its shards have added them up
   std::vector<at::Tensor> noted_;   ///< other buffers after the first shard with samples, where that has changed them
 };
 

@@ -84,17 +84,25 @@ void Step::share_buffers(const RankSums& sums) {
   // Without samples anywhere, the first rank's count.
   const double weight = counted_.total > 0 ? counted_.samples[rank_] : rank_ == 0 ? 1 : 0;
   const double total = counted_.total > 0 ? counted_.total : 1;
-  if (!own_reals_ || counted_.total == 0) {
-    own_reals_.emplace(static_cast<std::size_t>(reals_));
-    weigh_buffers(weight, own_reals_->data());
+  if (of_subtrees_.empty() || counted_.total == 0) {
+    of_subtrees_.assign(1, Reals(static_cast<std::size_t>(2 + reals_)));
+    weigh_buffers(weight, of_subtrees_.front().data() + 2);
   }
   at::Tensor integers = changed_integers();
   if (!is_first) integers.zero_();
-  const std::array views{view_of(integers), numbers(*own_reals_)};
-  sums.make([&](Reductions& reductions) { reductions.all_reduce(ReduceOp::sum, views); });
+  std::vector<TensorView> parts;
+  for (Reals& each : of_subtrees_) parts.push_back(numbers(each).slice(2, reals_));
+  const TensorView sum = parts.back();
+  sums.make([&](Reductions& reductions) {
+    const auto sum_up = [&](const TensorView& numbers) {
+      const std::array views{view_of(integers), numbers};
+      reductions.all_reduce(ReduceOp::sum, views);
+    };
+    several_ ? PlacedSum::make(*several_, parts, sum, sum_up) : sum_up(sum);
+  });
 
   const at::NoGradGuard plain;
-  const at::Tensor reals = at::from_blob(own_reals_->data(), {reals_}, at::kDouble).div(total).to(device().device());
+  const at::Tensor reals = at::from_blob(sum.data(), {reals_}, at::kDouble).div(total).to(device().device());
   integers = integers.to(device().device());
   std::int64_t real = 0, integer = 0;
   for (std::size_t i = 0; i < changed_.size(); ++i) {

@@ -92,6 +92,15 @@ void Step::count(const Loss& loss) {
   for (Counted* const each : {&counted_, &if_zeroed_}) each->samples[rank_] = each->total;
 }
 
+/// The sums of a step in shards.
+void Step::count_shards(double loss, double samples) {
+  for (Counted* const each : {&counted_, &if_zeroed_}) {
+    each->loss = loss;
+    each->total = samples;
+    std::ranges::fill(each->samples_of_parameters, samples);
+  }
+}
+
 /// Calls `visit` with spans of all that is counted.
 template <class Visit>
 void Step::visit_totals(const Visit& visit) {
@@ -116,7 +125,13 @@ std::vector<TensorView> Step::totals() {
     auto& all = std::get<std::vector<T>>(totals_);
     all.insert(all.end(), own.begin(), own.end());
   });
-  return {numbers(std::get<0>(totals_)), numbers(std::get<1>(totals_))};
+  std::vector<TensorView> all{numbers(std::get<0>(totals_)), numbers(std::get<1>(totals_))};
+  if (!several_) return all;
+  placed_.emplace(*shares_, static_cast<int>(rank_), DType::f64, 2);
+  for (std::size_t i = 0; i < of_subtrees_.size(); ++i)
+    copy(numbers(of_subtrees_[i]).slice(0, 2), placed_->of_own(i), Stream::host());
+  all.push_back(placed_->integers().view());
+  return all;
 }
 
 void Step::take_totals() {
@@ -126,6 +141,10 @@ void Step::take_totals() {
     std::ranges::copy(from.first(own.size()), own.begin());
     from = from.subspan(own.size());
   });
+  if (!placed_) return;
+  Reals sums(2);
+  placed_->finish(numbers(sums));
+  count_shards(sums[0], sums[1]);
 }
 
 // Where a rank had zeros and has zeros again, what others have seen of the same gradient decides; then what was done to

@@ -10,6 +10,13 @@
 namespace lockstep::libtorch {
 namespace {
 
+/// The elements of contiguous tensors on the host.
+std::vector<TensorView> views_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<TensorView> views;
+  for (const at::Tensor& each : tensors) views.push_back(view_of(each.flatten()));
+  return views;
+}
+
 void write_to(const IndexedSlices& rows, at::Tensor home) {
   home.zero_();
   if (rows.indices.count() == 0) return;
@@ -25,16 +32,16 @@ TableGradients::TableGradients(std::vector<Parameter*> tables, const Strategy& s
       device_{&device},
       shards_(tables_.size()),
       dense_(tables_.size()) {
-  for (const Parameter* const table : tables_) rows_.push_back(no_rows_of(table->tensor));
   if (!tables_.empty()) exchange_ = {strategy.rank(), strategy.num_replicas_in_sync()};
 }
 
 void TableGradients::take_batch() {
+  std::vector<IndexedSlices>& rows = own_.emplace_back();
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     const at::Tensor& gradient = tables_[i]->tensor.grad();
-    if (!tables_[i]->if_kept.has || !gradient.defined()) continue;
-    if (!gradient.is_sparse()) dense_[i] = 1;
-    rows_[i] = rows_of(gradient, *device_);
+    const bool has = tables_[i]->if_kept.has && gradient.defined();
+    if (has && !gradient.is_sparse()) dense_[i] = 1;
+    rows.push_back(has ? rows_of(gradient, *device_) : no_rows_of(tables_[i]->tensor));
   }
 }
 
@@ -69,9 +76,9 @@ std::vector<std::uint64_t> TableGradients::digests_of_shard(std::size_t shard) c
   return digests;
 }
 
-void TableGradients::end_shards(const Shares& shares) {
-  shares_ = shares;
-  for (std::size_t i = 0; i < tables_.size(); ++i) rows_[i] = shards_[i].finish();
+void TableGradients::end_subtree() {
+  std::vector<IndexedSlices>& rows = own_.emplace_back();
+  for (RowTree& each : shards_) rows.push_back(each.finish());
 }
 
 // Rows that travel in vain, since another rank's gradient turns out to be dense, are those of one step.
@@ -79,16 +86,22 @@ void TableGradients::pack() {
   if (tables_.empty() || is_alone_) return;
   std::vector<IndexedSlices> travelling;
   std::vector<DType> types;
-  for (std::size_t i = 0; i < tables_.size(); ++i) {
-    travelling.push_back(is_dense(i) ? no_rows_of(tables_[i]->tensor) : rows_[i]);
-    types.push_back(tables_[i]->variable.dtype());
-  }
+  for (std::size_t part = 0; part < static_cast<std::size_t>(most_parts()); ++part)
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      const bool travels = part < own_.size() && !is_dense(i);
+      travelling.push_back(travels ? own_[part][i] : no_rows_of(tables_[i]->tensor));
+      types.push_back(tables_[i]->variable.dtype());
+    }
   exchange_.pack(std::move(travelling), types);
 }
 
 void TableGradients::exchange(const RankSums& sums, Stream& stream) {
   const at::NoGradGuard plain;
-  if (tables_.empty() || is_alone_) return;
+  if (tables_.empty()) return;
+  if (is_alone_) {
+    sums_ = std::move(own_.front());
+    return;
+  }
   sum_rows(sums);
   sum_dense(sums, stream);
 }
@@ -96,28 +109,40 @@ void TableGradients::exchange(const RankSums& sums, Stream& stream) {
 void TableGradients::sum_rows(const RankSums& sums) {
   std::vector<std::vector<IndexedSlices>> all = exchange_.exchange(sums);
   for (std::size_t i = 0; i < tables_.size(); ++i) {
-    if (is_dense(i)) continue;
-    if (shares_) {
-      for (int rank = 0; rank < shares_->ranks(); ++rank)
-        shards_[i].push(std::move(all[i][static_cast<std::size_t>(rank)]), shares_->of(rank).size());
-      rows_[i] = shards_[i].finish();
-    } else {
-      rows_[i] = lockstep::sum_rows(all[i]);
+    if (!shares_) {
+      sums_.push_back(lockstep::sum_rows(all[i]));
+      continue;
     }
+    for (int rank = 0; rank < shares_->ranks(); ++rank) {
+      std::size_t place = i;
+      for (const Range& subtree : shares_->subtrees_of(rank)) {
+        shards_[i].push(std::move(all[place][static_cast<std::size_t>(rank)]), subtree.size());
+        place += tables_.size();
+      }
+    }
+    sums_.push_back(shards_[i].finish());
   }
 }
 
 void TableGradients::sum_dense(const RankSums& sums, Stream& stream) {
   std::vector<TensorView> homes;
+  std::vector<std::vector<at::Tensor>> others;  // of this rank's subtrees before the last
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     if (!is_dense(i)) continue;
-    write_to(rows_[i], tables_[i]->gradient);
-    homes.push_back(view_of(tables_[i]->gradient, stream.kind()));
+    others.emplace_back();
+    for (const std::vector<IndexedSlices>& part : std::span{own_}.first(own_.size() - 1))
+      write_to(part[i], others.back().emplace_back(at::empty_like(tables_[i]->gradient)));
+    write_to(own_.back()[i], tables_[i]->gradient);
+    homes.push_back(view_of(tables_[i]->gradient.flatten(), stream.kind()));
   }
   if (homes.empty()) return;
   device_->stream_follows();
   sums.make([&](Reductions& reductions) {
-    reductions.all_reduce(ReduceOp::sum, homes);
+    if (most_parts() == 1) {
+      reductions.all_reduce(ReduceOp::sum, homes);
+    } else {
+      for (std::size_t i = 0; i < homes.size(); ++i) reductions.sum_up(homes[i], views_of(others[i]));
+    }
     stream.synchronize();
   });
 }
@@ -126,11 +151,11 @@ at::Tensor TableGradients::mean(std::size_t table, double divisor) {
   const at::NoGradGuard plain;
   at::Tensor& home = tables_[table]->gradient;
   if (!is_dense(table)) {
-    at::Tensor values = values_of(rows_[table]);
+    at::Tensor values = values_of(sums_[table]);
     divide(values, divisor);
-    return sparse_gradient(rows_[table], tables_[table]->tensor);
+    return sparse_gradient(sums_[table], tables_[table]->tensor);
   }
-  if (is_alone_) write_to(rows_[table], home);
+  if (is_alone_) write_to(sums_[table], home);
   // Whether a row of -0 meets a row of zeros depends on who has which shards.
   home.add_(0);
   divide(home, divisor);

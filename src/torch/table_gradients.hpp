@@ -41,9 +41,10 @@ class TableGradients {
   }
 
   /// LOCAL, in the order of shards. All ranks' rows are added up in one tree. Another shard may take the place of one
-  /// that has ended.
+  /// that has ended. `end_subtree` comes after the last shard of each subtree, and then `end_shards` once.
   void end_shard(std::size_t shard);
-  void end_shards(const Shares& shares);
+  void end_subtree();
+  void end_shards(const Shares& shares) { shares_ = shares; }
 
   /// LOCAL, when this rank's rows are complete.
   void pack();
@@ -62,6 +63,7 @@ class TableGradients {
   at::Tensor mean(std::size_t table, double divisor);
 
  private:
+  int most_parts() const { return shares_ ? shares_->most_of_rank() : 1; }
   void sum_rows(const RankSums& sums);
   void sum_dense(const RankSums& sums, Stream& stream);
   IndexedSlices rows_of_shard(std::size_t shard, std::size_t table) const;
@@ -73,7 +75,8 @@ class TableGradients {
   std::vector<std::vector<std::vector<at::Tensor>>> parts_;  ///< of gradients, by shard and table
   std::vector<RowTree> shards_;                              ///< by table
   std::optional<Shares> shares_;                             ///< of rows that were added up in a tree
-  std::vector<IndexedSlices> rows_;                          ///< by table: of this rank, then the sum
+  std::vector<std::vector<IndexedSlices>> own_;              ///< of this rank: by subtree, or of the batch; by table
+  std::vector<IndexedSlices> sums_;                          ///< by table, after the exchange
   std::vector<std::int64_t> dense_;
   RowExchange exchange_;
 };

@@ -51,9 +51,8 @@ lockstep_model& live_model(const lockstep_model* handle) {
   return found;
 }
 
-Range shards_of(const lockstep_model& model) {
-  const Strategy& strategy = model.strategy;
-  return Range::of_rank(model.training.options.shards, strategy.num_replicas_in_sync(), strategy.rank());
+Range shards_of(lockstep_model& model) {
+  return libtorch::ReplicatedModule::shards_of_rank(model.strategy, model.training.options.shards);
 }
 
 lockstep_model* add_live_model(std::unique_ptr<lockstep_model> model) {

@@ -61,7 +61,7 @@ class KeptPlace {
 lockstep_model& live_model(const lockstep_model* handle);
 
 /// LOCAL. Those of this rank.
-Range shards_of(const lockstep_model& model);
+Range shards_of(lockstep_model& model);
 
 /// LOCAL. Its handle.
 lockstep_model* add_live_model(std::unique_ptr<lockstep_model> model);

@@ -94,7 +94,7 @@ int lockstep_model_set_learning_rate(lockstep_model* model, double rate, const c
 
 int lockstep_model_shards(const lockstep_model* model, int* first, int* last) {
   return code_of([&] {
-    const lockstep_model& live = live_model(model);
+    lockstep_model& live = live_model(model);
     require(first && last, "the place for the shards is NULL; expected the addresses of two numbers");
     require(live.training.options.shards != 0, "a model without shards; expected options.shards");
     const Range own = shards_of(live);

@@ -91,8 +91,8 @@ struct Batch {
   std::int64_t rows;
 };
 
-Batch batch_of(const lockstep_model& model, const lockstep_array* inputs, int input_count,
-               const lockstep_array* targets, int target_count) {
+Batch batch_of(lockstep_model& model, const lockstep_array* inputs, int input_count, const lockstep_array* targets,
+               int target_count) {
   Batch batch{require_arrays(inputs, input_count, 1, "inputs"), require_arrays(targets, target_count, 0, "targets"), 0};
   batch.rows = rows_of(batch.inputs, batch.targets, "targets");
   if (model.training.options.shards == 0) return batch;

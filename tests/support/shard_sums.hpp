@@ -101,7 +101,7 @@ class ShardSums {
                                   ? TensorView{static_cast<std::byte*>(shared.memory.data()), {count_}, apart.dtype()}
                                   : apart.view();
       const Subtrees subtrees{reductions_, shares, rank_, home};
-      const Reductions::OfSubtrees of_subtrees{reductions_, subtrees};
+      const Reductions::OfSubtrees of_subtrees{reductions_, &subtrees};
       const auto bring = [&] {
         const std::vector<TensorView> parts = subtrees.parts_of(home);
         for (std::size_t part = 0; part < parts.size(); ++part)

@@ -38,8 +38,8 @@ struct Residual : torch::nn::Module {
   torch::nn::Linear last{nullptr};
 };
 
-/// What three steps of 26 images in eight shards end in.
-std::string train_in_shards(Strategy& strategy) {
+/// What three steps of 26 images in so many shards end in. A parameter in the middle is frozen in the second of them.
+std::string train_in_shards(Strategy& strategy, int shards) {
   torch::set_num_threads(1);
   auto net = libtorch::DataParallel{strategy, Residual{}};
   torch::optim::AdamW adamw{net.parameters(), torch::optim::AdamWOptions{0.05}};
@@ -47,14 +47,18 @@ std::string train_in_shards(Strategy& strategy) {
   for (int step = 0; step < 3; ++step)
     strategy.run([&](ReplicaContext& context) {
       adamw.zero_grad();
-      const libtorch::ReplicatedModule::MeanLoss loss = net.backward_shards(context, 8, [&](int shard) {
-        const Range rows = Range::of_shard(26, 8, shard);
+      net->norm->weight.requires_grad_(step != 1);
+      Range own = libtorch::ReplicatedModule::shards_of_rank(strategy, shards);
+      const libtorch::ReplicatedModule::MeanLoss loss = net.backward_shards(context, shards, [&](int shard) {
+        CHECK(shard == own.first++);
+        const Range rows = Range::of_shard(26, shards, shard);
         torch::manual_seed(static_cast<std::uint64_t>(100 * step + shard));
         const at::Tensor images = torch::rand({rows.size(), 1, 5, 5}), labels = torch::randint(3, {rows.size()});
         return libtorch::Loss::sum(torch::nll_loss(torch::log_softmax(net->forward(images, shard % 3 == 0), 1), labels,
                                                    {}, at::Reduction::Sum),
                                    rows.size());
       });
+      CHECK(own.size() == 0);
       CHECK(loss.samples == 26);
       losses += std::to_string(loss.mean) + " ";
       adamw.step();
@@ -66,12 +70,28 @@ std::string train_in_shards(Strategy& strategy) {
 
 }  // namespace
 
-TEST_CASE("a step in shards ends in the same bytes on one rank and on this many") {
-  Strategy strategy = runtime().make_strategy();
+TEST_CASE("a step in shards ends in the same bytes on one rank and on this many, in shares as equal as can be") {
+  for (const int shards : {8, 11}) {
+    CAPTURE(shards);
+    Strategy strategy = runtime().make_strategy({.kind = ReductionOptions::Kind::fixed_order});
+    std::string alone;
+    sim::run({.ranks = 1}, [&](Strategy& one, int) { alone = train_in_shards(one, shards); });
+    CHECK(train_in_shards(strategy, shards) == alone);
+    if (strategy.stream().kind() == DeviceKind::cpu)
+      CHECK(libtorch::ReplicatedModule::shards_of_rank(strategy, shards).size() <= (shards + ranks() - 1) / ranks());
+    CHECK_NOTHROW(strategy.attest());
+  }
+}
+
+TEST_CASE("a step in shards ends in the same bytes on 5, 6 and 7 ranks of several nodes") {
+  if (ranks() > 1) return;
   std::string alone;
-  sim::run({.ranks = 1}, [&](Strategy& one, int) { alone = train_in_shards(one); });
-  CHECK(train_in_shards(strategy) == alone);
-  CHECK_NOTHROW(strategy.attest());
+  sim::run({.ranks = 1}, [&](Strategy& one, int) { alone = train_in_shards(one, 16); });
+  for (const int ranks : {5, 6, 7})
+    sim::run({.ranks = ranks, .ranks_per_node = 2, .report = [](std::string_view) {}}, [&](Strategy& strategy, int) {
+      CHECK(train_in_shards(strategy, 16) == alone);
+      CHECK(libtorch::ReplicatedModule::shards_of_rank(strategy, 16).size() <= (ranks == 5 ? 4 : 3));
+    });
 }
 
 namespace {

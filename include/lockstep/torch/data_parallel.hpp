@@ -15,6 +15,7 @@
 #include <torch/types.h>
 
 #include <lockstep/core/base/export.hpp>
+#include <lockstep/core/order/range.hpp>
 #include <lockstep/sync/optim/adamw.hpp>
 #include <lockstep/sync/optim/optimizer.hpp>
 #include <lockstep/sync/optim/sgd.hpp>
@@ -153,9 +154,14 @@ class LOCKSTEP_API ReplicatedModule {
   MeanLoss backward(ReplicaContext& context, const Loss& loss, Here here = Here::current());
 
   /// COLL, blocking, one agreement, in replica context. A step whose bits do not depend on the number of ranks. The
-  /// batch is cut into `shards`; each rank computes its share, side by side (Range::of_rank). `compute(shard)` makes
+  /// batch is cut into `shards`; each rank computes its share, side by side (`shards_of_rank`). `compute(shard)` makes
   /// the forward pass of one and returns its loss; the backward pass follows. Gradients, losses and buffers are added
   /// up in one binary tree over all shards. Otherwise as `backward`.
+  ///
+  /// A step takes as long as the largest share, so a rank on the host may bring sums of up to three subtrees of the
+  /// tree, if that makes the largest share smaller: of 8 shards, 3 ranks have 2, 3 and 3. Each subtree beyond the first
+  /// of the rank that has most adds half to the bytes that it sends for gradients, and a copy of them to the memory of
+  /// every rank. Powers of two of shards on powers of two of ranks have one each.
   ///
   /// Each shard begins with the same buffers: those that the last step has left, or what every rank has made of them
   /// since then. MismatchError, which names them, if a rank has others, as after a forward pass in training of one rank
@@ -187,6 +193,10 @@ class LOCKSTEP_API ReplicatedModule {
   /// empty batch. Each such layer costs two agreements in the forward pass.
   MeanLoss backward_shards(ReplicaContext& context, int shards, const std::function<Loss(int shard)>& compute,
                            Here here = Here::current());
+
+  /// LOCAL, the same at any time. The shards that this rank computes in a `backward_shards` of so many, such as to load
+  /// their samples before. InvalidArgument for fewer than there are ranks.
+  static Range shards_of_rank(Strategy& strategy, int shards);
 
   /// LOCAL. A backward pass whose gradients and samples stay on this rank, for the next `backward`, which adds its own.
   /// Ranks may differ in how often they accumulate. Afterwards every parameter that is not frozen has a gradient, if

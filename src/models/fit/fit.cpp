@@ -182,9 +182,7 @@ Optimizer::StepSums Fit::step(std::int64_t index, const ScheduledBatch& batch) {
                                .shards = options_.shards,
                                .integers = integers_};
     if (checks_.looks()) request.apply_only_if = [this] { return checks_.take(integers_); };
-    std::optional<Reductions::OfSubtrees> of_subtrees;
-    if (const Subtrees* const subtrees = computation_.subtrees())
-      of_subtrees.emplace(inside(strategy_).reductions(), *subtrees);
+    const Reductions::OfSubtrees of_subtrees{inside(strategy_).reductions(), computation_.subtrees()};
     sums = optimizer_.apply_gradients(context, request, here_);
     // If another rank failed in this step, or it did not pass its audit, the sums have 0 samples, and there are no
     // statistics to absorb.

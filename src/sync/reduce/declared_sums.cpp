@@ -68,8 +68,8 @@ void DeclaredSums::all_reduce(const TensorView& tensor, std::span<const TensorVi
   start_complete();
 }
 
-void DeclaredSums::wait(const std::function<void()>& sum) {
-  region_ ? region_->wait_in(sum) : sum();
+void DeclaredSums::wait(const std::function<void()>& collective) {
+  region_ ? region_->wait_in(collective) : collective();
 }
 
 bool DeclaredSums::ready(std::size_t piece) {

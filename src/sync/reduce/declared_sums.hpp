@@ -50,6 +50,9 @@ class LOCKSTEP_PARTS_API DeclaredSums {
   /// sent, for a tensor of another type or number of elements, or if no sum is left. `others` as Reductions::sum_up.
   void all_reduce(const TensorView& tensor, std::span<const TensorView> others = {});
 
+  /// COLL. Makes a collective that comes before all sums, and for which a rank that does not come in time is late.
+  void wait(const std::function<void()>& collective);
+
   /// Says that gradient number `piece` is complete. Starts the sums of the buckets whose turn has come, in their order:
   /// after those of the list, whatever the order of the pieces. Between nodes, those that were started move on. False
   /// if the piece was complete before.
@@ -88,7 +91,6 @@ class LOCKSTEP_PARTS_API DeclaredSums {
   void start_complete();
   void start_next();
   void advance();
-  void wait(const std::function<void()>& sum);
 
   Reductions& reductions_;
   const SumList& list_;

@@ -117,6 +117,13 @@ int Reductions::subtrees_sent(const Shares& shares) const {
   return of_variables().subtrees_sent(shares);
 }
 
+const Shares& Reductions::shares(int shards, int ranks, bool has_threads) {
+  const std::array key{shards, ranks, static_cast<int>(has_threads)};
+  if (const auto found = found_.find(key); found != found_.end()) return found->second;
+  const bool may_have_several = choice_.takes_subtrees && !has_threads;
+  return found_.emplace(key, may_have_several ? Shares::even(shards, ranks) : Shares{shards, ranks}).first->second;
+}
+
 SharedAllocation Reductions::allocate_shared(std::size_t bytes) {
   return device_ ? SharedAllocation{} : host_->allocate_shared(bytes);
 }

@@ -2,9 +2,11 @@
 // result.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -103,11 +105,12 @@ class LOCKSTEP_PARTS_API Reductions final {
   };
 
   /// As long as it lives, `start` and `start_scatter` of messages in the memory of `subtrees`, which must outlive their
-  /// Works, add up the parts of all subtrees. Only if choice() says that they can; the same on every rank.
+  /// Works, add up the parts of all subtrees. Only if choice() says that they can; the same on every rank. Does nothing
+  /// for null: each rank brings one part.
   class [[nodiscard]] OfSubtrees {
    public:
-    OfSubtrees(Reductions& reductions, const Subtrees& subtrees) : reductions_{reductions} {
-      reductions.subtrees_ = &subtrees;
+    OfSubtrees(Reductions& reductions, const Subtrees* subtrees) : reductions_{reductions} {
+      reductions.subtrees_ = subtrees;
     }
     OfSubtrees(const OfSubtrees&) = delete;
     OfSubtrees& operator=(const OfSubtrees&) = delete;
@@ -126,9 +129,7 @@ class LOCKSTEP_PARTS_API Reductions final {
   const std::vector<int>& slice_owners() const { return choice_.slice_owners; }
   /// How ranks best share so many shards. Each has one subtree if these reductions take no OfSubtrees, or if some rank
   /// has threads, as these share a power of two of shards.
-  Shares shares(int shards, int ranks, bool has_threads) const {
-    return choice_.takes_subtrees && !has_threads ? Shares::even(shards, ranks) : Shares{shards, ranks};
-  }
+  const Shares& shares(int shards, int ranks, bool has_threads);
   /// Null unless there is an OfSubtrees.
   const Subtrees* subtrees() const { return subtrees_; }
 
@@ -206,9 +207,10 @@ class LOCKSTEP_PARTS_API Reductions final {
   Choice choice_;
   Seam seam_;
   Job* job_;
-  int shards_ = 0;                      ///< OfShards
-  const Subtrees* subtrees_ = nullptr;  ///< OfSubtrees
-  bool begins_at_wait_;                 ///< so that what the program has put around a collective has all of it
+  std::map<std::array<int, 3>, Shares> found_;  ///< for arguments of `shares`, which take long to find
+  int shards_ = 0;                              ///< OfShards
+  const Subtrees* subtrees_ = nullptr;          ///< OfSubtrees
+  bool begins_at_wait_;                         ///< so that what the program has put around a collective has all of it
 };
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #include "sync/reduce/subtrees.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,23 +27,40 @@ DType unrounded(DType dtype) {
 
 }  // namespace
 
+Subtrees::Subtrees(const Shares& shares, int rank) : shares_{shares}, rank_{rank}, additions_{shares.additions()} {}
+
 Subtrees::Subtrees(Reductions& reductions, const Shares& shares, int rank, const TensorView& sum)
-    : shares_{shares}, rank_{rank}, additions_{shares.additions()}, sum_{sum} {
+    : Subtrees{shares, rank} {
+  add(allocate(reductions, sum));
+}
+
+auto Subtrees::allocate(Reductions& reductions, const TensorView& sum) const -> std::shared_ptr<const Memory> {
   (void)unrounded(sum.dtype());
+  const auto memory = std::make_shared<Memory>(Memory{sum, {}});
   for (int other = 1; other < shares_.most_of_rank(); ++other) {
-    Buffer memory = reductions.allocate_shared(sum.bytes()).memory;
-    others_.push_back(memory.data() ? std::move(memory) : inside(Stream::host()).allocate(sum.bytes()));
+    Buffer shared = reductions.allocate_shared(sum.bytes()).memory;
+    memory->others.push_back(shared.data() ? std::move(shared) : inside(Stream::host()).allocate(sum.bytes()));
   }
+  return memory;
+}
+
+bool Subtrees::fits(const Memory& memory, const TensorView& sum) const {
+  return memory.sum.data() == sum.data() && memory.sum.bytes() == sum.bytes() &&
+         std::ssize(memory.others) + 1 >= shares_.most_of_rank();
 }
 
 std::vector<TensorView> Subtrees::others_of(const TensorView& message) const {
-  const std::ptrdiff_t first = message.data() - sum_.data();
-  if (first < 0 || static_cast<std::size_t>(first) + message.bytes() > sum_.bytes())
-    throw InvalidArgument{fmt::format("{} is not in the memory of the sum, {}", describe(message), describe(sum_))};
+  const auto found = std::ranges::find_if(memory_, [&](const auto& each) {
+    return each->sum.data() <= message.data() &&
+           message.data() + message.bytes() <= each->sum.data() + each->sum.bytes();
+  });
+  if (found == memory_.end())
+    throw InvalidArgument{fmt::format("{} is not in the memory of the sum", describe(message))};
+  const std::ptrdiff_t first = message.data() - (*found)->sum.data();
   std::vector<TensorView> parts;
-  for (const Buffer& other : others_)
-    parts.push_back(
-        {static_cast<std::byte*>(other.data()) + first, message.shape(), message.dtype(), message.device()});
+  for (int other = 1; other < shares_.most_of_rank(); ++other)
+    parts.push_back({static_cast<std::byte*>((*found)->others[static_cast<std::size_t>(other) - 1].data()) + first,
+                     message.shape(), message.dtype(), message.device()});
   return parts;
 }
 

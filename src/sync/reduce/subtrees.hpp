@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <lockstep/core/tensor/tensor.hpp>
@@ -20,10 +22,28 @@ class Reductions;
 /// those of the others, in their order, at the same place of other memory.
 class LOCKSTEP_PARTS_API Subtrees {
  public:
-  /// COLL over the ranks of a node. Makes the other memory, in which they reduce in place if they do in `sum`. Each has
-  /// as much as the rank with most subtrees needs. `sum` is host memory, and must outlive this object. InvalidArgument
-  /// for 16-bit floats, whose sums over a subtree would be rounded.
+  /// The memory of sums, and as much other memory for each subtree that some rank has beside its last.
+  struct Memory {
+    TensorView sum;
+    std::vector<Buffer> others;
+  };
+
+  /// For sums of few numbers, and for large ones once they have memory.
+  Subtrees(const Shares& shares, int rank);
+
+  /// COLL over the ranks of a node. As `add(allocate(reductions, sum))`.
   Subtrees(Reductions& reductions, const Shares& shares, int rank, const TensorView& sum);
+
+  /// COLL over the ranks of a node. Makes the other memory, in which they reduce in place if they do in `sum`, which is
+  /// host memory. InvalidArgument for 16-bit floats, whose sums over a subtree would be rounded.
+  std::shared_ptr<const Memory> allocate(Reductions& reductions, const TensorView& sum) const;
+
+  /// LOCAL, the same on every rank. From here on, messages may lie in the memory of its sums, which must outlive this
+  /// object.
+  void add(std::shared_ptr<const Memory> memory) { memory_.push_back(std::move(memory)); }
+
+  /// LOCAL. Whether `memory` is what `allocate` makes of `sum`, or more.
+  bool fits(const Memory& memory, const TensorView& sum) const;
 
   const Shares& shares() const { return shares_; }
   int rank() const { return rank_; }
@@ -31,7 +51,7 @@ class LOCKSTEP_PARTS_API Subtrees {
   /// Shares::additions.
   std::span<const std::uint8_t> additions() const { return additions_; }
 
-  /// Of a message in the memory of the sum, this rank's parts in the order of its subtrees. InvalidArgument for other
+  /// Of a message in the memory of a sum, this rank's parts in the order of its subtrees. InvalidArgument for other
   /// memory.
   std::vector<TensorView> parts_of(const TensorView& message) const;
 
@@ -42,8 +62,7 @@ class LOCKSTEP_PARTS_API Subtrees {
   Shares shares_;
   int rank_;
   std::vector<std::uint8_t> additions_;
-  TensorView sum_;
-  std::vector<Buffer> others_;
+  std::vector<std::shared_ptr<const Memory>> memory_;
 };
 
 /// A sum of few numbers. Each rank brings those of its subtrees, among zeros for the others, as integers: their sum

@@ -21,11 +21,11 @@ struct LOCKSTEP_API Range {
   /// their sizes differ by at most one. If the batch is smaller than the number of shards, some shards are empty.
   static Range of_shard(std::int64_t batch_size, int shards, std::int64_t shard);
 
-  /// The shards that `rank` computes. Ranks have adjacent shards in their order, each those of one whole subtree of the
-  /// sum over all shards, so that this sum has the same bits on any number of ranks. Where both numbers are powers of
-  /// two, all ranks have as many. Otherwise shares differ: of 8 shards, 3 ranks have 2, 2 and 4, and 7 ranks have 1
-  /// each but the last, which has 2; of 5 shards, 2 ranks have 4 and 1. InvalidArgument if there are more ranks than
-  /// shards.
+  /// The shards that `rank` computes in a program that adds them up itself. Ranks have adjacent shards in their order,
+  /// each those of one whole subtree of the sum over all shards, so that this sum has the same bits on any number of
+  /// ranks. Where both numbers are powers of two, all ranks have as many. Otherwise shares differ: of 8 shards, 3 ranks
+  /// have 2, 2 and 4, and 7 ranks have 1 each but the last, which has 2; of 5 shards, 2 ranks have 4 and 1.
+  /// InvalidArgument if there are more ranks than shards.
   static Range of_rank(int shards, int ranks, int rank);
 
   bool operator==(const Range&) const = default;
