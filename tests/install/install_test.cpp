@@ -302,19 +302,18 @@ TEST_CASE("the first error of a compiler without C++20 names those that have it"
 
 namespace {
 
-/// What CMake says of a project that asks for `package` of an installation at `prefix`, builds consumer.cpp with
-/// `target`, and where the program is then.
+/// What CMake says of a project that asks for `package` of an installation at `prefix`, builds `source` with `target`,
+/// and where the program is then.
 std::pair<Outcome, fs::path> cmake_project(const fs::path& prefix, const std::string& package,
-                                           const std::string& target) {
+                                           const std::string& target, const std::string& source) {
   const fs::path folder = installed().scratch() / "project", build = folder / "build";
   // Always the same folder: CMake asks the compiler what it can only once.
   fs::create_directories(folder);
   std::ofstream{folder / "CMakeLists.txt"} << "cmake_minimum_required(VERSION 3.16)\n"
                                               "project(consumer CXX)\n"
                                               "find_package("
-                                           << package << " REQUIRED)\nadd_executable(consumer "
-                                           << from_meson("LOCKSTEP_CONSUMER") << ")\ntarget_link_libraries(consumer "
-                                           << target << ")\n";
+                                           << package << " REQUIRED)\nadd_executable(consumer " << source
+                                           << ")\ntarget_link_libraries(consumer " << target << ")\n";
   const std::string cmake = from_meson("LOCKSTEP_CMAKE");
   return {installed().shell(fmt::format("{0} -S {1} -B {2} -U lockstep_DIR -DCMAKE_PREFIX_PATH={3} "
                                         "-DCMAKE_CXX_FLAGS='{4}' && {0} --build {2}",
@@ -337,7 +336,9 @@ TEST_CASE("a project of CMake builds against an installation that was moved, and
   const std::string version = from_meson("LOCKSTEP_EXPECTED_VERSION");
   const std::string series = version.substr(0, version.rfind('.'));
 
-  const auto [built, program] = cmake_project(moved, "lockstep " + series + " COMPONENTS models", "lockstep::models");
+  const std::string consumer = from_meson("LOCKSTEP_CONSUMER");
+  const auto [built, program] =
+      cmake_project(moved, "lockstep " + series + " COMPONENTS models", "lockstep::models", consumer);
   INFO(built.out << built.err);
   REQUIRE(built.exit_code == 0);
   const Outcome outcome = installed().shell("mpirun -n 2 " + program.string());
@@ -350,7 +351,7 @@ TEST_CASE("a project of CMake builds against an installation that was moved, and
                                       {"lockstep 99", "99"},
                                       {"lockstep COMPONENTS charts", "has no component 'charts'"}}) {
     CAPTURE(package);
-    const Outcome refused = cmake_project(moved, package, "lockstep::lockstep").first;
+    const Outcome refused = cmake_project(moved, package, "lockstep::lockstep", consumer).first;
     CHECK(refused.exit_code != 0);
     CHECK_THAT(refused.err, Catch::Contains(said));
   }
@@ -370,7 +371,14 @@ TEST_CASE("a project of CMake builds against an installation that was moved, and
     if (entry.path().extension() == ".cpp" && !entry.path().stem().string().starts_with("torch"))
       CHECK_THAT(shown.out, Catch::Contains("... " + entry.path().stem().string()));
 
-  const auto bridge = cmake_project(moved, "lockstep COMPONENTS torch", "lockstep::torch").first;
+  // What it finds and links. To compile LibTorch's headers, or all of lockstep's again, would say no more.
+  const fs::path source = installed().scratch() / "bridge.cpp";
+  std::ofstream{source} << "#include <lockstep/core/base/version.hpp>\n"
+                           "#if !__has_include(<lockstep/torch.hpp>) || !__has_include(<torch/nn.h>)\n"
+                           "#error a header is missing\n"
+                           "#endif\n"
+                           "int main() { return lockstep::version().empty(); }\n";
+  const auto bridge = cmake_project(moved, "lockstep COMPONENTS torch", "lockstep::torch", source).first;
   INFO(bridge.out << bridge.err);
   CHECK((bridge.exit_code == 0) == has_torch());
 }

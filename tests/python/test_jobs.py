@@ -22,7 +22,8 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "GLOO_SOCKET_IFNAME": "lo",  # otherwise gloo warns where the host's name has no address
     # Finds nothing of a GPU, and takes seconds for that.
-    "HWLOC_COMPONENTS": "-gl",
+    "HWLOC_COMPONENTS": "-gl,-pci,-linux:pci",
+    "HWLOC_PLUGINS_PATH": "/nonexistent",
 }
 
 

@@ -241,7 +241,8 @@ const Environment& mpi_environment() {
       {"OMPI_MCA_btl", "self,vader"},
       {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
       {"OMP_NUM_THREADS", "1"},
-      {"HWLOC_COMPONENTS", "-gl"},
+      {"HWLOC_COMPONENTS", "-gl,-pci,-linux:pci"},
+      {"HWLOC_PLUGINS_PATH", "/nonexistent"},
       // What MPI's plugins leak would drown ours.
       {"ASAN_OPTIONS", "detect_leaks=0"},
       {"XDG_CACHE_HOME", ""},

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -143,21 +144,30 @@ class ShardSums {
   }
 
  private:
-  Tensor sum_of(const Range& shards) const {
+  /// A tensor of its own each time.
+  Tensor sum_of(const Range& shards) {
+    const auto [sum, is_new] =
+        sums_.try_emplace({shards.first, shards.last}, Tensor::zeros(detail::dtype_of<T>, {count_}));
+    if (is_new) add_up(shards, sum->second.view());
+    const Tensor made = Tensor::zeros(detail::dtype_of<T>, {count_});
+    copy(sum->second.view(), made.view(), Stream::host());
+    return made;
+  }
+
+  void add_up(const Range& shards, const TensorView& into) const {
     FixedOrderAccumulator sum{detail::dtype_of<T>, count_};
     for (std::int64_t shard = shards.first; shard < shards.last; ++shard) {
       const RandomStream random{5, RandomStream::Purpose::initial_value, static_cast<std::uint64_t>(shard)};
       const auto part = sum.next();
       std::uint64_t index = 0;
       for (T& element : part.elements<T>()) {
-        const auto scale = static_cast<double>(std::uint64_t{1} << random.below(30, index));
-        element = static_cast<T>((random.uniform(index++) - 0.5) * scale);
+        const std::uint64_t bits = random.bits(index++);
+        const auto scale = static_cast<double>(std::uint64_t{1} << bits % 30);
+        element = static_cast<T>((static_cast<double>(bits >> 11) * 0x1p-53 - 0.5) * scale);
       }
       sum.push();
     }
-    const Tensor made = Tensor::zeros(detail::dtype_of<T>, {count_});
-    sum.finish(made.view());
-    return made;
+    sum.finish(into);
   }
 
   Reductions& reductions_;
@@ -165,6 +175,8 @@ class ShardSums {
   std::int64_t count_;
   int rank_, ranks_;
   Range own_;
+  /// By their first shard, and the one after their last.
+  std::map<std::pair<std::int64_t, std::int64_t>, Tensor> sums_;
 };
 
 }  // namespace lockstep::test
