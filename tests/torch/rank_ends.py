@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """What comes of a rank that ends, stops, hangs or throws while LibTorch computes: rank_ends.py PLACES COMMAND..., where
 COMMAND starts the job victim of torch-jobs on three ranks. The job must end by itself, with one line that names the
-rank. PLACES is where each fault strikes: `one` is where it is the harder to tell, `other` the other place and the faults
-that LibTorch has no part in."""
+rank. PLACES is where each fault strikes: `one` is where it is the harder to tell, `other` the other place."""
 
 import concurrent.futures
 import subprocess
@@ -14,10 +13,9 @@ FAULTS = {
     "hang": "was waited for 2 s",
     "throw": "failed: bang",
 }
-# A backward pass runs in LibTorch's engine, which passes exceptions on and holds locks. A stop is the same everywhere,
-# and tests/runtime has stops at each point.
+# A backward pass runs in LibTorch's engine, which passes exceptions on and holds locks. A stop is the same everywhere.
 PLACES = {
-    "one": {"kill": "backward", "hang": "backward", "throw": "backward"},
+    "one": {"kill": "backward", "stop": "forward", "hang": "backward", "throw": "backward"},
     "other": {"kill": "forward", "stop": "backward", "hang": "forward", "throw": "forward"},
 }
 TIMEOUT_S = 120  # the longest fault is named after 2 s; a busy machine needs more to start
