@@ -9,6 +9,9 @@ def _as_json(values):
     return json.dumps(json.loads(json.dumps(values, default=str), parse_constant=str))
 
 
+_under_way = set()  # kept: a failure that ends the job is noted in their folders
+
+
 class record:
     """Writes the folder of a run: what ran where, the numbers of each step, and what happened when.
     ``lockstep-report run1`` makes a page of it, also while the run is under way. ::
@@ -37,7 +40,7 @@ class record:
         about = {} if options is None else {"options": options}
         self._record = _records.Record(job.Group(), job.place_of_call(), os.fspath(folder), resume_after, _as_json(about),
                                        trace)
-        self._is_open = True
+        _under_way.add(self)
 
     def step(self, step: int, *, loss: float, samples: int = 0, epoch: int = 0, learning_rate: float | None = None,
              gradient_norm: float | None = None) -> None:
@@ -54,18 +57,18 @@ class record:
         self._record.checkpoint(step, seconds, os.fspath(path))
 
     def stop(self, step: int) -> None:
-        """The run ends early, after so many steps."""
-        self._is_open = False
+        """The run ends early, after so many steps. Nothing is written after this."""
         self._record.stop(step)
+        _under_way.discard(self)
 
     def finish(self, result: dict | None = None) -> None:
         """The run is complete: what the end of a ``with`` block says, too. Nothing is written after this."""
-        self._is_open = False
         self._record.finish("" if result is None else _as_json(result))
+        _under_way.discard(self)
 
     def __enter__(self) -> "record":
         return self
 
     def __exit__(self, kind, *_) -> None:
-        if kind is None and self._is_open:
+        if kind is None and self in _under_way:
             self.finish()

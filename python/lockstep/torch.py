@@ -29,6 +29,8 @@ another backend makes the call.
 
 **The same bits on any number of ranks.** :class:`DataParallel` trains a module so.
 
+**The record of a run.** :class:`record` writes the folder of which ``lockstep-report`` makes a page.
+
 Under MPI's launcher, importing the module also lets ``init_process_group`` of any other backend find its ranks without
 an address: gloo gets a store from lockstep.
 """

@@ -1,5 +1,4 @@
-// lockstep._records, for the Python of the package alone. Apart from _core: only a program that records its run loads
-// liblockstep-models.
+// lockstep._records, for the package's Python. Apart from _core: only a program that records loads liblockstep-models.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,6 +7,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <lockstep/core/base/error.hpp>
 #include <lockstep/core/base/here.hpp>
 #include <lockstep/models/record/run_record.hpp>
 #include <lockstep/sync/group/group.hpp>
@@ -22,60 +22,59 @@ namespace {
 
 const lockstep::LoadedPart part{"lockstep._records", LOCKSTEP_VERSION};
 
-/// A record of a job, and the strategy that it needs. Never destroyed: a failure that ends the job is noted in the
-/// folder, however long Python keeps the object.
+/// A record, and the strategy that it needs. It ends with the run: another one may then have the folder.
 class Record {
  public:
-  Record(const lockstep::Group& group, const lockstep::Here& here, RunRecord::Options options)
-      : strategy_{group}, record_{strategy_, std::move(options), here} {}
+  Record(const lockstep::Group& group, const lockstep::Here& here, const std::string& folder,
+         std::optional<std::int64_t> resume_after, const std::string& about, bool trace)
+      : strategy_{group},
+        record_{std::in_place, strategy_,
+                RunRecord::Options{.folder = folder,
+                                   .resume_after = resume_after,
+                                   .trace = trace,
+                                   .about = about,
+                                   .folder_name = "lockstep.torch.record:",
+                                   .resume_name = "resume_after"},
+                here} {}
 
-  RunRecord& operator*() { return record_; }
+  void step(std::int64_t step, double loss, std::int64_t samples, std::int64_t epoch,
+            std::optional<double> learning_rate, std::optional<double> gradient_norm) {
+    under_way().step(step, {loss, samples, epoch, learning_rate, gradient_norm});
+  }
+  void evaluation(std::int64_t step, double loss, std::optional<double> accuracy, double seconds, std::int64_t epoch) {
+    under_way().evaluation(step, {loss, accuracy, seconds, epoch});
+  }
+  void checkpoint(std::int64_t step, double waited, const std::string& at) { under_way().checkpoint(step, waited, at); }
+  void stop(std::int64_t step) {
+    under_way().stop(step);
+    record_.reset();
+  }
+  void finish(const std::string& result) {
+    under_way().finish(result);
+    record_.reset();
+  }
 
  private:
+  RunRecord& under_way() {
+    if (!record_) throw lockstep::InvalidArgument{"lockstep.torch.record: the run has ended; expected another record"};
+    return *record_;
+  }
+
   lockstep::Strategy strategy_;
-  RunRecord record_;
+  std::optional<RunRecord> record_;
 };
 
 }  // namespace
 
-// The name that the build gives the module.
 PYBIND11_MODULE(_records, module) {
   const py::call_guard<py::gil_scoped_release> without_lock;
-  py::class_<Record, std::unique_ptr<Record, py::nodelete>>(module, "Record")
-      .def(py::init([](const lockstep::Group& group, const lockstep::Here& here, const std::string& folder,
-                       std::optional<std::int64_t> resume_after, const std::string& about, bool trace) {
-             return new Record{group,
-                               here,
-                               {.folder = folder,
-                                .resume_after = resume_after,
-                                .trace = trace,
-                                .about = about,
-                                .folder_name = "lockstep.torch.record:",
-                                .resume_name = "resume_after"}};
-           }),
+  py::class_<Record>(module, "Record")
+      .def(py::init<const lockstep::Group&, const lockstep::Here&, std::string, std::optional<std::int64_t>,
+                    std::string, bool>(),
            without_lock)
-      .def(
-          "step",
-          [](Record& record, std::int64_t step, double loss, std::int64_t samples, std::int64_t epoch,
-             std::optional<double> learning_rate, std::optional<double> gradient_norm) {
-            (*record).step(step, {loss, samples, epoch, learning_rate, gradient_norm});
-          },
-          without_lock)
-      .def(
-          "evaluation",
-          [](Record& record, std::int64_t step, double loss, std::optional<double> accuracy, double seconds,
-             std::int64_t epoch) {
-            (*record).evaluation(step, {loss, accuracy, seconds, epoch});
-          },
-          without_lock)
-      .def(
-          "checkpoint",
-          [](Record& record, std::int64_t step, double seconds, const std::string& path) {
-            (*record).checkpoint(step, seconds, path);
-          },
-          without_lock)
-      .def(
-          "stop", [](Record& record, std::int64_t step) { (*record).stop(step); }, without_lock)
-      .def(
-          "finish", [](Record& record, const std::string& result) { (*record).finish(result); }, without_lock);
+      .def("step", &Record::step, without_lock)
+      .def("evaluation", &Record::evaluation, without_lock)
+      .def("checkpoint", &Record::checkpoint, without_lock)
+      .def("stop", &Record::stop, without_lock)
+      .def("finish", &Record::finish, without_lock);
 }

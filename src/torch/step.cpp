@@ -145,7 +145,7 @@ void Step::compute_batch(BackwardPass& pass, const Loss& loss, DeclaredSums& sum
 }
 
 ReplicatedModule::MeanLoss Step::of_shards(int shards, const Compute& compute) {
-  shares_ = shares_of(context_.strategy(), shards);
+  shares_ = &shares_of(context_.strategy(), shards);
   if (shares_->has_several()) several_.emplace(*shares_, static_cast<int>(rank_));
   if (std::ranges::any_of(modules_, [](const auto* module) { return !module->accumulated.empty(); }))
     throw InvalidArgument{"shards after a pass that was accumulated: expected backward, or zero_grad before"};

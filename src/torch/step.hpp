@@ -153,7 +153,7 @@ class Step {
   std::int64_t written_ = 0;           ///< 0 unless the ranks have changed gradients of earlier steps differently
   std::tuple<std::vector<std::int64_t>, Reals> totals_;  ///< all of these
 
-  std::optional<Shares> shares_;       ///< of a step in shards
+  const Shares* shares_ = nullptr;     ///< of a step in shards; null in others
   std::optional<Subtrees> several_;    ///< if a rank has several subtrees of these
   std::vector<Reals> of_subtrees_;     ///< of this rank: loss, samples, and buffers times samples
   std::optional<PlacedSum> placed_;    ///< of losses and samples, if a rank has several subtrees

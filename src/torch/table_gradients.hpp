@@ -41,10 +41,11 @@ class TableGradients {
   }
 
   /// LOCAL, in the order of shards. All ranks' rows are added up in one tree. Another shard may take the place of one
-  /// that has ended. `end_subtree` comes after the last shard of each subtree, and then `end_shards` once.
+  /// that has ended. `end_subtree` comes after the last shard of each subtree, and then `end_shards` once. `shares`
+  /// must outlive this object.
   void end_shard(std::size_t shard);
   void end_subtree();
-  void end_shards(const Shares& shares) { shares_ = shares; }
+  void end_shards(const Shares& shares) { shares_ = &shares; }
 
   /// LOCAL, when this rank's rows are complete.
   void pack();
@@ -74,7 +75,7 @@ class TableGradients {
 
   std::vector<std::vector<std::vector<at::Tensor>>> parts_;  ///< of gradients, by shard and table
   std::vector<RowTree> shards_;                              ///< by table
-  std::optional<Shares> shares_;                             ///< of rows that were added up in a tree
+  const Shares* shares_ = nullptr;                           ///< of rows that were added up in a tree
   std::vector<std::vector<IndexedSlices>> own_;              ///< of this rank: by subtree, or of the batch; by table
   std::vector<IndexedSlices> sums_;                          ///< by table, after the exchange
   std::vector<std::int64_t> dense_;

@@ -171,8 +171,10 @@ TEST_CASE("shards that part at a SyncBatchNorm, or fail, are one line on every r
   auto net = libtorch::DataParallel{strategy, Watched{}};
   libtorch::SyncBatchNorm other{2};
   const at::Tensor x = torch::rand({3, 2});
+  // On the host, the last rank has a subtree more than the others.
+  const int shards = 4 * ranks() + (strategy.stream().kind() == DeviceKind::cpu ? 1 : 0);
   const auto step = [&](const Compute& compute) {
-    strategy.run([&](ReplicaContext& context) { net.backward_shards(context, 4 * ranks(), compute); });
+    strategy.run([&](ReplicaContext& context) { net.backward_shards(context, shards, compute); });
   };
   const auto passes = [&](const at::Tensor& y) { return libtorch::Loss::sum(y.pow(3).sum(), 3); };
   const auto is_odd = [&](int shard) { return shard == 4 * last() + 1; };  // the last rank's second

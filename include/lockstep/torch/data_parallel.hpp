@@ -159,9 +159,9 @@ class LOCKSTEP_API ReplicatedModule {
   /// up in one binary tree over all shards. Otherwise as `backward`.
   ///
   /// A step takes as long as the largest share, so a rank on the host may bring sums of up to three subtrees of the
-  /// tree, if that makes the largest share smaller: of 8 shards, 3 ranks have 2, 3 and 3. Each subtree beyond the first
-  /// of the rank that has most adds half to the bytes that it sends for gradients, and a copy of them to the memory of
-  /// every rank. Powers of two of shards on powers of two of ranks have one each.
+  /// tree, if that makes the largest share smaller: of 8 shards, 3 ranks have 2, 3 and 3. With k subtrees, a rank sends
+  /// (k + 1) / 2 times the bytes for gradients. Every rank keeps as many copies of these as the rank with most has
+  /// subtrees. Powers of two of shards on powers of two of ranks have one each.
   ///
   /// Each shard begins with the same buffers: those that the last step has left, or what every rank has made of them
   /// since then. MismatchError, which names them, if a rank has others, as after a forward pass in training of one rank

@@ -50,7 +50,7 @@ class LOCKSTEP_PARTS_API DeclaredSums {
   /// sent, for a tensor of another type or number of elements, or if no sum is left. `others` as Reductions::sum_up.
   void all_reduce(const TensorView& tensor, std::span<const TensorView> others = {});
 
-  /// COLL. Makes a collective that comes before all sums, and for which a rank that does not come in time is late.
+  /// COLL. Makes another collective, before all sums. A rank that does not come to it in time is late.
   void wait(const std::function<void()>& collective);
 
   /// Says that gradient number `piece` is complete. Starts the sums of the buckets whose turn has come, in their order:

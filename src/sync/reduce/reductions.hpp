@@ -207,7 +207,7 @@ class LOCKSTEP_PARTS_API Reductions final {
   Choice choice_;
   Seam seam_;
   Job* job_;
-  std::map<std::array<int, 3>, Shares> found_;  ///< for arguments of `shares`, which take long to find
+  std::map<std::array<int, 3>, Shares> found_;  ///< by the arguments of `shares`: they take long to find
   int shards_ = 0;                              ///< OfShards
   const Subtrees* subtrees_ = nullptr;          ///< OfSubtrees
   bool begins_at_wait_;                         ///< so that what the program has put around a collective has all of it
